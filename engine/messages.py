@@ -1,0 +1,143 @@
+"""The values that cross the process border between gateway and worker, and their encoding (msgpack).
+
+Both ends run the same release, so there is no version negotiation. Loads no torch.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
+    """How tokens are chosen. Stop *strings* are the gateway's business: the engine sees tokens only."""
+
+    max_tokens: int
+    """Most tokens to generate; the gateway fills in the room left where a client gave none."""
+    temperature: float = 1.0
+    """0: greedy."""
+    top_p: float = 1.0
+    """Smallest set of tokens whose probability reaches this; 1: all."""
+    top_k: int = 0
+    """Only the k most likely tokens; 0: all."""
+    seed: int | None = None
+    """Draws depend on (seed, position) alone; None: the worker draws a seed."""
+    ignore_eos: bool = False
+    """Go on to max_tokens."""
+
+
+class AddRequest(msgspec.Struct, frozen=True, tag="add"):
+    """Start one generation."""
+
+    request_id: str
+    """Unique for the life of the worker."""
+    token_ids: bytes
+    """int32, little endian."""
+    block_hashes: bytes
+    """16 bytes for each full block."""
+    scopes: list[tuple[bytes, int]]
+    """(namespace, number of blocks), in order."""
+    hash_epoch: int
+    sampling: SamplingParams
+    tenant: str = ""
+    """For fair sharing; empty: nobody's."""
+
+
+class AbortRequest(msgspec.Struct, frozen=True, tag="abort"):
+    """Forget a request; unknown ids are ignored, for it may just have ended."""
+
+    request_id: str
+
+
+class GetSnapshot(msgspec.Struct, frozen=True, tag="snapshot"):
+    """Ask for an `EngineSnapshot`."""
+
+    call_id: int
+
+
+ToWorker = AddRequest | AbortRequest | GetSnapshot
+
+
+class EngineReady(msgspec.Struct, frozen=True, tag="ready"):
+    """The model is loaded and the pool allocated."""
+
+    dtype: str
+    device: str
+    max_model_len: int
+    """The limit in force."""
+    block_size: int
+    num_blocks: int
+    hash_seed: int
+    hash_epoch: int
+    namespace_fields: dict[str, str]
+    """All that changes KV bytes: model and weight digest, dtype, KV format, block size, RoPE scaling, adapter …
+    The gateway adds the scope and makes the namespace."""
+    eos_token_ids: list[int]
+    kv_bytes_per_token: int
+    warnings: list[str]
+    """Said once at start, for people."""
+
+
+class Admitted(msgspec.Struct, frozen=True, tag="admitted"):
+    """A request got its blocks. Cached tokens are counted here, once, and never again."""
+
+    request_id: str
+    num_prompt_tokens: int
+    num_cached_tokens: int
+    reasons: dict[str, int]
+    """Prompt blocks by reason."""
+
+
+class TokenOutput(msgspec.Struct, frozen=True, array_like=True):
+    """New tokens of one request."""
+
+    request_id: str
+    token_ids: list[int]
+    finish_reason: str | None = None
+    """`stop` (end-of-sequence token, which is the last of token_ids), `length`, or None while running."""
+
+
+class StepOutputs(msgspec.Struct, frozen=True, tag="tokens"):
+    """All new tokens of one engine step."""
+
+    outputs: list[TokenOutput]
+
+
+class RequestFailed(msgspec.Struct, frozen=True, tag="failed"):
+    """One request ended with an error."""
+
+    request_id: str
+    message: str
+    param: str | None
+    """The field at fault; None: the engine's own fault."""
+
+
+class EngineSnapshot(msgspec.Struct, frozen=True, tag="snapshot"):
+    """The engine between two steps, all numbers of one moment."""
+
+    call_id: int
+    blocks: dict[str, int]
+    """`prefixcache.interface.CacheSnapshot`, without its counters."""
+    counters: dict[str, int]
+    """Monotonic since the worker's start."""
+    num_running: int
+    num_waiting: int
+
+
+class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
+    """The loop turns."""
+
+    num_steps: int
+
+
+class EngineFailed(msgspec.Struct, frozen=True, tag="engine_failed"):
+    """The worker cannot start; it says why and exits. Not retried where `fatal`."""
+
+    message: str
+    fatal: bool
+
+
+FromWorker = EngineReady | Admitted | StepOutputs | RequestFailed | EngineSnapshot | Heartbeat | EngineFailed
+
+encode = msgspec.msgpack.Encoder().encode
+decode_to_worker = msgspec.msgpack.Decoder(ToWorker).decode
+decode_from_worker = msgspec.msgpack.Decoder(FromWorker).decode

@@ -1,0 +1,1 @@
+"""The gateway: everything that a user touches. Never loads torch."""

@@ -1,0 +1,170 @@
+"""The seam between the HTTP side and whatever generates tokens.
+
+The HTTP side renders, tokenizes and hashes, hands over a `GenerationRequest`, and gets a `Generation` back at
+*admission*, when it is known how much of the prompt was cached. Knows nothing of processes or sockets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How tokens are chosen, already checked and complete."""
+
+    max_tokens: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int | None = None
+    ignore_eos: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GenerationRequest:
+    """One prompt, hashed."""
+
+    request_id: str
+    token_ids: npt.NDArray[np.int32]
+    """[num_prompt_tokens], int32."""
+    block_hashes: bytes
+    """16 bytes for each full block."""
+    scopes: Sequence[tuple[bytes, int]]
+    """(namespace, number of blocks), in order."""
+    hash_epoch: int
+    sampling: Sampling
+    tenant: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What was reused, counted once."""
+
+    num_prompt_tokens: int
+    num_cached_tokens: int
+    reasons: Mapping[str, int]
+    """Prompt blocks by reason (`prefixcache.interface.Reason`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBatch:
+    """Tokens that arrived together."""
+
+    token_ids: Sequence[int]
+    finish_reason: str | None
+    """`stop`: the model ended, and the last token is its end-of-sequence token. `length`. None: there is more."""
+
+
+class Generation(Protocol):
+    """One running generation. Iterate it once; leave early only through `abort`."""
+
+    admission: Admission
+
+    def __aiter__(self) -> AsyncIterator[TokenBatch]:
+        """Yield batches until one has a finish_reason.
+
+        Raises: BackendFailedError: the engine died; RequestRejectedError: this request failed in the engine.
+        """
+        ...
+
+    def abort(self) -> None:
+        """Stop it and free its blocks; safe at any time and more than once."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What the HTTP side must know of the model that is served."""
+
+    max_model_len: int
+    block_size: int
+    hash_seed: int
+    hash_epoch: int
+    namespace_fields: Mapping[str, str]
+    eos_token_ids: frozenset[int]
+    details: Mapping[str, str | int] = field(default_factory=dict)
+    """For people: dtype, device, number of blocks …"""
+
+
+@dataclass(frozen=True, slots=True)
+class BackendSnapshot:
+    """Engine state of one moment."""
+
+    blocks: Mapping[str, int]
+    """total_blocks, free_blocks, cached_blocks, active_blocks, shared_blocks, pinned_blocks and the two maxima."""
+    counters: Mapping[str, int]
+    """Monotonic since the engine's start."""
+    num_running: int
+    num_waiting: int
+
+
+class Backend(Protocol):
+    """Something that generates. `start` returns at once; `ready()` tells when it serves."""
+
+    async def start(self) -> None:
+        """Begin to come up, in the background."""
+        ...
+
+    async def stop(self) -> None:
+        """End every generation with an error, release everything."""
+        ...
+
+    def ready(self) -> bool:
+        """True while requests are served."""
+        ...
+
+    def state(self) -> str:
+        """One word or a short sentence for people: `starting`, `ready`, `restarting: …`, `failed: …`."""
+        ...
+
+    def model_info(self) -> ModelInfo:
+        """Facts of the running model.
+
+        Raises: BackendUnavailableError: not ready.
+        """
+        ...
+
+    async def generate(self, request: GenerationRequest) -> Generation:
+        """Wait for admission and return the running generation. Cancelling the wait aborts the request.
+
+        Raises: BackendUnavailableError: not ready; BackendFailedError: the engine died while it waited;
+        RequestRejectedError: this request can not be served.
+        """
+        ...
+
+    async def snapshot(self) -> BackendSnapshot:
+        """Ask the engine.
+
+        Raises: BackendUnavailableError: not ready.
+        """
+        ...
+
+
+class BackendError(Exception):
+    """Base of what a backend raises."""
+
+
+class BackendUnavailableError(BackendError):
+    """Nothing serves now; try again after `retry_after_seconds`. Nothing was sent."""
+
+    def __init__(self, message: str, *, retry_after_seconds: int = 5) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class BackendFailedError(BackendUnavailableError):
+    """The engine died while it worked on this request."""
+
+
+class RequestRejectedError(BackendError):
+    """This request can not be served; `param` names the field at fault, None: not the client's fault."""
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param

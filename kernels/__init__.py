@@ -1,0 +1,1 @@
+"""Tensor kernels over the paged KV cache. Knows tensors, never requests."""

@@ -1,0 +1,144 @@
+"""The values that cross the border of the prefix cache.
+
+Owns no state and no policy. The gateway builds a `Prompt`, the scheduler asks the cache with it and gets the other
+values back; nobody outside this package touches a block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NewType
+
+import numpy as np
+import numpy.typing as npt
+
+BlockHash = NewType("BlockHash", bytes)
+"""16 bytes, an index and never an identity."""
+
+Namespace = NewType("Namespace", bytes)
+"""32 bytes: SHA-256 over everything that changes KV bytes or who may see them."""
+
+TokenArray = npt.NDArray[np.int32]
+
+
+class Reason(StrEnum):
+    """Why a prompt block was, or was not, taken from the cache: a closed list, one reason a block."""
+
+    HIT = "hit"
+    COPIED = "copied"
+    SHARE_CAP = "share_cap"
+    NEVER_CACHED = "never_cached"
+    DIVERGED = "diverged"
+    EVICTED = "evicted"
+    COLD_RESTART = "cold_restart"
+    BELOW_MIN_REUSE = "below_min_reuse"
+    NOT_READY = "not_ready"
+    DISABLED = "disabled"
+    OTHER_SCOPE = "other_scope"
+    """Admin API only; a tenant reads `never_cached`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """A run of a prompt's first blocks that lives in one namespace."""
+
+    namespace: Namespace
+    num_blocks: int
+    """Full blocks in this run; the last scope of a prompt covers all the rest, whatever it says."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prompt:
+    """A tokenized prompt, hashed at the ingress."""
+
+    token_ids: TokenArray
+    """[num_prompt_tokens], int32, never empty."""
+    block_hashes: bytes
+    """16 bytes for each *full* block, in order; empty: the cache hashes by itself."""
+    scopes: tuple[Scope, ...]
+    """At least one."""
+    hash_epoch: int
+    """Names the seed that made `block_hashes`; on another one the cache hashes again."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyOp:
+    """Copy the KV of the first `num_tokens` slots of block `src` to block `dst`, in every layer.
+
+    The cache decides, the model runner performs it before the step's forward pass.
+    """
+
+    src: int
+    dst: int
+    num_tokens: int
+
+
+class BlockStateError(RuntimeError):
+    """A caller broke the life cycle of a block, for example freed a table twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixCacheConfig:
+    """What a cache is built with."""
+
+    num_blocks: int
+    """Blocks in the pool."""
+    block_size: int = 32
+    """Tokens a block: 8, 16, 32 or 64."""
+    hash_seed: int = 0
+    """64-bit seed of the block hashes; the worker draws it from `os.urandom`."""
+    hash_epoch: int = 0
+    """Names `hash_seed` without telling it."""
+    enabled: bool = True
+    """False: nothing matches and every block's reason is `disabled`."""
+    policy: str = "lru"
+    """Eviction policy: `lru` or `priority`."""
+    max_shared_ratio: float = 0.5
+    """Most of the pool that may be shared (ref_count >= 2) or pinned."""
+    max_pinned_ratio: float = 0.25
+    """Most of the pool that may be pinned; at most `max_shared_ratio`."""
+    growth_reserve: int = 256
+    """Tokens of growth kept free for every running sequence."""
+    min_partial_tokens: int = 8
+    """Fewest tokens of a partly matching block that are worth a copy."""
+    ghost_factor: int = 4
+    """Evicted hashes remembered, as a multiple of the pool."""
+
+    def __post_init__(self) -> None:
+        if self.block_size not in (8, 16, 32, 64):
+            raise ValueError(f"block_size: got {self.block_size}, wanted 8, 16, 32 or 64")
+        if self.num_blocks < 1:
+            raise ValueError(f"num_blocks: got {self.num_blocks}, wanted at least 1")
+        if self.policy not in ("lru", "priority"):
+            raise ValueError(f"policy: got {self.policy!r}, wanted 'lru' or 'priority'")
+        if not 0.0 <= self.max_pinned_ratio <= self.max_shared_ratio <= 1.0:
+            raise ValueError(
+                f"max_pinned_ratio: got {self.max_pinned_ratio} with max_shared_ratio {self.max_shared_ratio}, "
+                "wanted 0 <= max_pinned_ratio <= max_shared_ratio <= 1"
+            )
+        if self.growth_reserve < 0:
+            raise ValueError(f"growth_reserve: got {self.growth_reserve}, wanted at least 0")
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSnapshot:
+    """One consistent look at the pool: `total_blocks = free_blocks + cached_blocks + active_blocks`."""
+
+    total_blocks: int
+    free_blocks: int
+    """Hold nothing."""
+    cached_blocks: int
+    """READY, unreferenced: can be matched, and evicted."""
+    active_blocks: int
+    """Referenced by a running request."""
+    shared_blocks: int
+    """A property across the states: ref_count >= 2 or pinned."""
+    pinned_blocks: int
+    """A property across the states."""
+    shared_blocks_max: int
+    """Since start."""
+    pinned_blocks_max: int
+    """Since start."""
+    counters: dict[str, int] = field(default_factory=dict)
+    """Monotonic since start: `evicted_blocks, copies, copied_tokens, hash_collisions, share_cap_copies …`."""
