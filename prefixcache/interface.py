@@ -66,7 +66,9 @@ class Prompt:
 class CopyOp:
     """Copy the KV of the first `num_tokens` slots of block `src` to block `dst`, in every layer.
 
-    The cache decides, the model runner performs it before the step's forward pass.
+    The cache decides, the model runner performs it before the step's forward pass. Every copy that was handed out is
+    performed, in order, even when its request is preempted before the step: a later copy may write the source of an
+    earlier one, and a copied block may be cached already.
     """
 
     src: int
@@ -119,6 +121,56 @@ class PrefixCacheConfig:
             )
         if self.growth_reserve < 0:
             raise ValueError(f"growth_reserve: got {self.growth_reserve}, wanted at least 0")
+
+
+class PinRefusal(StrEnum):
+    """Why a prompt was not pinned."""
+
+    NOT_CACHED = "not_cached"
+    """No full block of it is READY."""
+    PINNED_RATIO = "max_pinned_ratio"
+    """More of the pool would be pinned than allowed."""
+    SHARED_RATIO = "max_shared_ratio"
+    """A pinned block counts as shared, and more of the pool would be shared than allowed."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pin:
+    """A claim on the cached blocks of one prompt; give it back to `unpin`."""
+
+    blocks: tuple[int, ...]
+    """From the root on."""
+
+
+@dataclass(frozen=True, slots=True)
+class PinResult:
+    """A pin, or why there is none."""
+
+    pin: Pin | None
+    refusal: PinRefusal | None
+    num_blocks: int
+    """Blocks pinned or, when refused, blocks that the pin would have needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What of a prompt is cached now, and what is in the place of the rest."""
+
+    num_prompt_tokens: int
+    num_cached_tokens: int
+    """In full READY blocks."""
+    num_common_tokens: int
+    """The same, and the tokens in common with the nearest block behind them."""
+    num_pending_tokens: int
+    """In the blocks behind that a running request is computing."""
+    diverging_token: int | None
+    """Position of the first token that differs from the nearest cached chain; None: the chain just ends."""
+    prompt_token_id: int | None
+    """The prompt's token there."""
+    cached_token_id: int | None
+    """The cached chain's token there."""
+    reason: Reason
+    """Why the first block that is not cached is not; `hit` when all are."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,144 @@
+"""The Llama family as one function over plain tensors: Llama, Mistral, SmolLM2, Qwen2 and Qwen3.
+
+Weights are fused where they share an input (q, k, v; gate, up). Keys and values live in the paged cache alone, so a
+prompt in chunks, a prefix hit and a decode step are the same code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch.nn import functional
+
+from engine.kv_cache import KVCache
+from engine.layers import Linear, Rotary, apply_rotary, rms_norm, silu_and_mul
+from engine.model_config import ModelConfig
+from kernels import ops
+from kernels.plan import StepPlan
+
+
+class Weights(Protocol):
+    """Hands out the tensors of a checkpoint by name, checked for shape and moved to their dtype and device."""
+
+    dtype: torch.dtype
+    device: torch.device
+
+    def take(self, name: str, *shape: int) -> torch.Tensor:
+        """Return one tensor."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    input_norm: torch.Tensor  # [hidden_size]
+    qkv: Linear  # hidden_size -> (num_heads + 2 * num_kv_heads) * head_dim
+    qk_norms: tuple[torch.Tensor, torch.Tensor] | None  # [head_dim] each
+    o: Linear  # num_heads * head_dim -> hidden_size
+    mlp_norm: torch.Tensor  # [hidden_size]
+    gate_up: Linear  # hidden_size -> 2 * intermediate_size
+    down: Linear  # intermediate_size -> hidden_size
+
+
+class LlamaModel:
+    """A loaded model."""
+
+    def __init__(self, config: ModelConfig, weights: Weights, *, max_position: int) -> None:
+        """Take the weights.
+
+        Args:
+            config: shape of the model.
+            weights: of the checkpoint.
+            max_position: most tokens of a sequence, for the rotary table.
+        """
+        self.config = config
+        hidden, vocab = config.hidden_size, config.vocab_size
+        self._embedding = weights.take("model.embed_tokens.weight", vocab, hidden)
+        self._layers = [_take_layer(config, weights, f"model.layers.{index}.") for index in range(config.num_layers)]
+        self._norm = weights.take("model.norm.weight", hidden)
+        tied = config.tied_embeddings
+        self._lm_head = Linear(self._embedding if tied else weights.take("lm_head.weight", vocab, hidden))
+        self._rotary = Rotary(config.rope, config.head_dim, max_position, weights.dtype, weights.device)
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        positions: torch.Tensor,
+        sample_rows: torch.Tensor,
+        cache: KVCache,
+        plan: StepPlan,
+    ) -> torch.Tensor:
+        """Run one step; writes its keys and values to the cache.
+
+        Args:
+            input_ids: [num_tokens], int64.
+            positions: [num_tokens], int64.
+            sample_rows: [num_sampled], int64: the rows whose logits are wanted.
+            cache: the paged cache.
+            plan: of this step.
+
+        Returns:
+            Logits [num_sampled, vocab_size] in fp32.
+        """
+        hidden = functional.embedding(input_ids, self._embedding)
+        cos, sin = self._rotary.at(positions)
+        last = len(self._layers) - 1
+        for index, layer in enumerate(self._layers):
+            attended = self._attend(layer, hidden, cos, sin, cache.layer(index), plan)
+            if index == last:  # nobody reads the other rows any more
+                attended, hidden = attended.index_select(0, sample_rows), hidden.index_select(0, sample_rows)
+            hidden = hidden + layer.o(attended)
+            normed = rms_norm(hidden, layer.mlp_norm, self.config.norm_eps)
+            hidden = hidden + layer.down(silu_and_mul(layer.gate_up(normed)))
+        return self._lm_head(rms_norm(hidden, self._norm, self.config.norm_eps)).float()
+
+    def _attend(
+        self,
+        layer: _Layer,
+        hidden: torch.Tensor,
+        cos: torch.Tensor,
+        sin: torch.Tensor,
+        caches: tuple[torch.Tensor, torch.Tensor],
+        plan: StepPlan,
+    ) -> torch.Tensor:
+        """[num_tokens, num_heads * head_dim]: attention before its output projection."""
+        config = self.config
+        num_heads, num_kv_heads = config.num_heads, config.num_kv_heads
+        normed = rms_norm(hidden, layer.input_norm, config.norm_eps)
+        heads = layer.qkv(normed).view(len(hidden), num_heads + 2 * num_kv_heads, config.head_dim)
+        query_key, value = heads[:, :-num_kv_heads], heads[:, -num_kv_heads:]
+        if layer.qk_norms is not None:
+            query, key = query_key[:, :num_heads], query_key[:, num_heads:]
+            q_norm, k_norm = layer.qk_norms
+            query_key = torch.cat((rms_norm(query, q_norm, config.norm_eps), rms_norm(key, k_norm, config.norm_eps)), 1)
+        rotated = apply_rotary(query_key, cos, sin)
+        ops.store_kv(rotated[:, num_heads:], value, *caches, plan)
+        return ops.paged_attention(rotated[:, :num_heads], *caches, plan, scale=config.head_dim**-0.5).flatten(1)
+
+
+def _take_layer(config: ModelConfig, weights: Weights, prefix: str) -> _Layer:
+    hidden, inner, head_dim = config.hidden_size, config.intermediate_size, config.head_dim
+    q_size, kv_size = config.num_heads * head_dim, config.num_kv_heads * head_dim
+
+    def norm(name: str, size: int) -> torch.Tensor:
+        return weights.take(f"{prefix}{name}.weight", size)
+
+    def linear(sizes: dict[str, int], num_inputs: int, *, bias: bool) -> Linear:
+        """One product for several projections of the same input."""
+        weight = [weights.take(f"{prefix}{name}.weight", size, num_inputs) for name, size in sizes.items()]
+        biases = [weights.take(f"{prefix}{name}.bias", size) for name, size in sizes.items()] if bias else None
+        return Linear(torch.cat(weight), torch.cat(biases) if biases else None)
+
+    return _Layer(
+        input_norm=norm("input_layernorm", hidden),
+        qkv=linear(
+            {"self_attn.q_proj": q_size, "self_attn.k_proj": kv_size, "self_attn.v_proj": kv_size},
+            hidden,
+            bias=config.qkv_bias,
+        ),
+        qk_norms=(norm("self_attn.q_norm", head_dim), norm("self_attn.k_norm", head_dim)) if config.qk_norm else None,
+        o=linear({"self_attn.o_proj": hidden}, q_size, bias=config.o_bias),
+        mlp_norm=norm("post_attention_layernorm", hidden),
+        gate_up=linear({"mlp.gate_proj": inner, "mlp.up_proj": inner}, hidden, bias=config.mlp_bias),
+        down=linear({"mlp.down_proj": hidden}, inner, bias=config.mlp_bias),
+    )

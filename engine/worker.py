@@ -1,0 +1,148 @@
+"""The worker process: one engine, one thread, one loop, one socket to the gateway that started it.
+
+Started as `python -m engine.worker --endpoint ipc://…` with an `EngineConfig` as JSON on standard input. Ends on
+SIGTERM, or when its parent is gone. SIGINT is the parent's business: a terminal sends it to both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+import msgspec
+import zmq
+
+from engine.config import EngineConfig
+from engine.errors import EngineError, InvalidRequestError
+from engine.llm_engine import LLMEngine
+from engine.messages import (
+    AbortRequest,
+    AddRequest,
+    EngineFailed,
+    EngineReady,
+    FromWorker,
+    GetSnapshot,
+    Heartbeat,
+    RequestFailed,
+    decode_to_worker,
+    encode,
+)
+
+logger = logging.getLogger(__name__)
+
+HEARTBEAT_SECONDS = 1.0
+"""Between two signs of life, while no step runs longer than that."""
+
+
+class Worker:
+    """Feeds an engine from a socket and sends back what it says."""
+
+    def __init__(self, engine: LLMEngine, ready: EngineReady, socket: zmq.Socket[bytes], *, parent_pid: int) -> None:
+        self._engine = engine
+        self._socket = socket
+        self._parent_pid = parent_pid
+        self._stopping = False
+        self._next_heartbeat = 0.0
+        self._send(ready)
+
+    def stop(self) -> None:
+        """Leave the loop after the current step."""
+        self._stopping = True
+
+    def run(self) -> None:
+        """Serve until `stop()`, or until the parent is gone."""
+        while not self._stopping and os.getppid() == self._parent_pid:
+            self._receive()
+            if self._engine.has_work:
+                for message in self._engine.step():
+                    self._send(message)
+            self._beat()
+
+    def _receive(self) -> None:
+        """Take all messages there are; wait for one only while there is nothing to compute."""
+        timeout_ms = 0 if self._engine.has_work else int(HEARTBEAT_SECONDS * 1000)
+        while self._socket.poll(timeout_ms):
+            self._handle(self._socket.recv())
+            timeout_ms = 0
+
+    def _handle(self, frame: bytes) -> None:
+        match decode_to_worker(frame):
+            case AddRequest() as message:
+                try:
+                    self._engine.add(message)
+                except InvalidRequestError as error:
+                    self._send(RequestFailed(message.request_id, str(error), error.param))
+            case AbortRequest(request_id):
+                self._engine.abort(request_id)
+            case GetSnapshot(call_id):
+                self._send(self._engine.snapshot(call_id))
+
+    def _beat(self) -> None:
+        now = time.monotonic()
+        if now >= self._next_heartbeat:
+            self._next_heartbeat = now + HEARTBEAT_SECONDS
+            self._send(Heartbeat(self._engine.num_steps))
+
+    def _send(self, message: FromWorker) -> None:
+        self._socket.send(encode(message))
+
+
+def build_engine(config: EngineConfig) -> tuple[LLMEngine, EngineReady]:
+    """Load the model and allocate the pool.
+
+    Raises: EngineError: the configuration, the model's files or the machine do not allow it.
+    """
+    from engine.model_runner import ModelRunner  # loads torch
+
+    runner = ModelRunner(config)
+    engine = LLMEngine(config, runner)
+    ready = EngineReady(
+        dtype=str(runner.dtype).removeprefix("torch."),
+        device=str(runner.device),
+        max_model_len=min(runner.max_model_len, engine.cache.max_request_tokens()),
+        block_size=config.cache.block_size,
+        num_blocks=runner.num_blocks,
+        hash_seed=engine.hash_seed,
+        hash_epoch=engine.hash_epoch,
+        namespace_fields=runner.namespace_fields(),
+        eos_token_ids=sorted(runner.eos_token_ids),
+        kv_bytes_per_token=runner.kv_bytes_per_token,
+        warnings=list(runner.warnings),
+    )
+    return engine, ready
+
+
+def main(
+    argv: list[str] | None = None, *, build: Callable[[EngineConfig], tuple[LLMEngine, EngineReady]] = build_engine
+) -> int:
+    """Run a worker; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m engine.worker", description=__doc__)
+    parser.add_argument("--endpoint", required=True, help="ZeroMQ address of the gateway, ipc:// or tcp://")
+    endpoint = parser.parse_args(argv).endpoint
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent_pid = os.getppid()
+    config = msgspec.json.decode(sys.stdin.buffer.read(), type=EngineConfig)
+
+    with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
+        socket.set_hwm(0)  # nothing is dropped: what is in flight is bounded by the requests that the gateway admits
+        socket.linger = 1000  # a farewell gets out, a gateway that is gone does not hold us
+        socket.connect(endpoint)
+        try:
+            engine, ready = build(config)
+        except EngineError as error:
+            socket.send(encode(EngineFailed(str(error), fatal=True)))
+            return 1
+        worker = Worker(engine, ready, socket, parent_pid=parent_pid)
+        signal.signal(signal.SIGTERM, lambda *_: worker.stop())
+        worker.run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""Builds the application: wires what it is given, owns nothing that outlives it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from gateway.auth import Authenticator, KeyStore, NoKeys
+from gateway.backends.base import Backend, BackendError
+from gateway.chat import PING_SECONDS, ChatCompletions, ChatServices
+from gateway.errors import GatewayError, problem_of
+from gateway.ingress import Ingress
+from gateway.metrics import GatewayMetrics
+from gateway.middleware import BodyLimit, RequestContext
+from gateway.model_files import ModelFiles
+from gateway.normalize.registry import RuleRegistry
+from gateway.normalize.rules import default_rules
+from gateway.prefix import PrefixHasher
+from gateway.rendering import PromptRenderer
+from gateway.routes.admin import admin_router
+from gateway.routes.system import SystemRoutes
+from gateway.settings import Settings
+from gateway.template import ChatTemplate
+from gateway.tokenizer import Tokenizer
+from gateway.version import VERSION
+
+
+def create_app(
+    settings: Settings,
+    backend: Backend,
+    model_files: ModelFiles,
+    *,
+    keys: KeyStore | None = None,
+    rules: RuleRegistry | None = None,
+    ping_seconds: float = PING_SECONDS,
+) -> FastAPI:
+    """Build one gateway.
+
+    Args:
+        settings: host and admin key decide who may ask.
+        backend: started and stopped with the application.
+        model_files: tokenizer and template are read now.
+        keys: API keys; by default there are none.
+        rules: the normalizer; by default the built-in rules.
+        ping_seconds: longest silence in a stream.
+
+    Raises: ChatTemplateError: the model's template does not compile.
+    """
+    metrics = GatewayMetrics()
+    authenticator = Authenticator(keys or NoKeys(), host=settings.host, admin_key=settings.admin_key)
+    tokenizer = Tokenizer(model_files.tokenizer_file)
+    special_tokens = {"bos_token": model_files.bos_token, "eos_token": model_files.eos_token}
+    template = ChatTemplate(model_files.chat_template, special_tokens=special_tokens)
+    chat = ChatServices(
+        model_name=model_files.name,
+        backend=backend,
+        ingress=Ingress(rules or default_rules(), PromptRenderer(template, tokenizer), PrefixHasher()),
+        tokenizer=tokenizer,
+        authenticator=authenticator,
+        metrics=metrics,
+        ping_seconds=ping_seconds,
+    )
+    # The paths that take all the traffic are plain ASGI: no model per request, nothing of FastAPI's between.
+    routes = [
+        Route("/v1/chat/completions", ChatCompletions(chat), methods=["POST"]),
+        *SystemRoutes(backend, authenticator, metrics, model_files.name).routes(),
+    ]
+    admin = admin_router(backend, authenticator)
+    paths = [route.path for route in [*routes, *admin.routes] if isinstance(route, Route) and "{" not in route.path]
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        await backend.start()
+        try:
+            yield
+        finally:
+            await backend.stop()
+
+    app = FastAPI(
+        title="prefixgate",
+        version=VERSION,
+        lifespan=lifespan,
+        docs_url=None,  # its page loads scripts from elsewhere
+        redoc_url=None,
+        middleware=[Middleware(RequestContext, metrics=metrics, paths=paths), Middleware(BodyLimit)],
+    )
+    app.router.routes.extend(routes)
+    app.include_router(admin)
+    for kind in (GatewayError, BackendError, HTTPException, Exception):
+        app.add_exception_handler(kind, _answer_error)
+    return app
+
+
+async def _answer_error(request: Request, error: Exception) -> Response:
+    problem = problem_of(error)
+    headers = dict(problem.headers)
+    if problem.status == 500:
+        # Unforeseen errors are answered outside of the middleware that names requests.
+        headers["x-request-id"] = request.scope["state"]["request_id"]
+    return Response(problem.body, problem.status, headers, media_type="application/json")

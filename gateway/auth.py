@@ -1,0 +1,105 @@
+"""Who is asking. Knows keys and tenants, nothing of what is asked for."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from dataclasses import dataclass
+from typing import Protocol
+
+from pydantic import SecretStr
+
+from gateway.errors import AdminDisabledError, AuthenticationError
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The tenant on whose behalf a request runs."""
+
+    tenant: str
+    """An id, never empty."""
+
+    @property
+    def scope(self) -> str:
+        """Who may see the KV of this tenant's prompts, as a field of the namespace."""
+        return f"tenant:{self.tenant}"
+
+
+_ONLY_USER = Identity(tenant="default")
+"""Whoever uses a server without keys."""
+
+
+class KeyStore(Protocol):
+    """Where API keys are known. Both calls are made for every request and must not wait."""
+
+    def has_keys(self) -> bool:
+        """Whether any key exists; then every request needs one."""
+        ...
+
+    def identify(self, key: str) -> Identity | None:
+        """Find the owner of a key; None: no such key."""
+        ...
+
+
+class NoKeys:
+    """A server without API keys."""
+
+    def has_keys(self) -> bool:
+        """No."""
+        return False
+
+    def identify(self, key: str) -> Identity | None:  # noqa: ARG002 -- the protocol's signature
+        """Nobody's."""
+        return None
+
+
+class Authenticator:
+    """Decides for whom `/v1` works, and whether `/admin` does."""
+
+    def __init__(self, keys: KeyStore, *, host: str, admin_key: SecretStr | None) -> None:
+        self._keys = keys
+        self._is_loopback = is_loopback(host)
+        self._admin_key = admin_key.get_secret_value().encode() if admin_key else b""
+
+    def identify(self, authorization: str | None) -> Identity:
+        """Resolve the `authorization` header of a `/v1` request.
+
+        Raises: AuthenticationError: a key is needed, and none or a wrong one came.
+        """
+        if not self._keys.has_keys():
+            if self._is_loopback:
+                return _ONLY_USER
+            raise AuthenticationError(
+                "this server listens on a public address and has no API keys, so it answers nobody: "
+                "serve on --host 127.0.0.1 to work without keys"
+            )
+        key = _bearer(authorization)
+        identity = self._keys.identify(key) if key else None
+        if identity is None:
+            raise AuthenticationError("the API key is missing or wrong; send it as 'Authorization: Bearer KEY'")
+        return identity
+
+    def check_admin(self, authorization: str | None) -> None:
+        """Let the operator pass.
+
+        Raises: AdminDisabledError: no admin key is set; AuthenticationError: another key came, or none.
+        """
+        if not self._admin_key:
+            raise AdminDisabledError("the admin API is off; set PREFIXGATE_ADMIN_KEY and restart to turn it on")
+        if not hmac.compare_digest(_bearer(authorization).encode(), self._admin_key):
+            raise AuthenticationError("the admin key is missing or wrong; send it as 'Authorization: Bearer KEY'")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address that is listened on."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _bearer(authorization: str | None) -> str:
+    scheme, _, key = (authorization or "").partition(" ")
+    return key.strip() if scheme.lower() == "bearer" else ""

@@ -1,0 +1,170 @@
+"""The `Backend` over worker processes: one life after another, with a back-off that doubles while lives are short."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import itertools
+import logging
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from engine.config import EngineConfig
+from engine.messages import EngineReady
+from gateway.backends.base import BackendSnapshot, BackendUnavailableError, GenerationRequest, ModelInfo
+from gateway.backends.local.generation import LocalGeneration
+from gateway.backends.local.life import WorkerLife
+
+logger = logging.getLogger(__name__)
+
+WORKER_COMMAND = (sys.executable, "-m", "engine.worker")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Supervision:
+    """How patient the supervisor is, in seconds."""
+
+    start_timeout: float = 600.0
+    """From the start of the process to its first word; loading a large model takes minutes."""
+    heartbeat_timeout: float = 60.0
+    """Without any word; a step of a large model on a slow machine takes long, but not so long."""
+    first_backoff: float = 0.5
+    """Before the first restart."""
+    max_backoff: float = 30.0
+    """Before any restart."""
+    long_life: float = 60.0
+    """A life that lasted longer resets the back-off."""
+
+
+class LocalBackend:
+    """A supervised worker process behind the `Backend` protocol."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        *,
+        supervision: Supervision | None = None,
+        command: tuple[str, ...] = WORKER_COMMAND,
+    ) -> None:
+        self._config = config
+        self._supervision = supervision or Supervision()
+        self._command = command
+        self._life: WorkerLife | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._state = "stopped"
+        self._changed = asyncio.Condition()
+        self.num_restarts = 0
+
+    async def start(self) -> None:
+        """Begin to come up, in the background."""
+        self._state = "starting"
+        self._task = asyncio.create_task(self._supervise())
+
+    async def stop(self) -> None:
+        """End the worker and with it every generation."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self._set_state("stopped")
+
+    def ready(self) -> bool:
+        """True while requests are served."""
+        return self._life is not None and self._life.ready is not None
+
+    def state(self) -> str:
+        """Return `stopped`, `starting`, `ready`, `restarting: why` or `failed: why`; the last is final."""
+        return self._state
+
+    async def wait_settled(self) -> str:
+        """Wait until it is ready, failed for good or stopped; return the state."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self.ready() or self._state.startswith(("failed", "stopped")))
+        return self._state
+
+    @property
+    def worker_process_id(self) -> int | None:
+        """Of the present life."""
+        return self._life.process_id if self._life else None
+
+    def model_info(self) -> ModelInfo:
+        """Return facts of the running model."""
+        ready = self._serving()[1]
+        return ModelInfo(
+            max_model_len=ready.max_model_len,
+            block_size=ready.block_size,
+            hash_seed=ready.hash_seed,
+            hash_epoch=ready.hash_epoch,
+            namespace_fields=ready.namespace_fields,
+            eos_token_ids=frozenset(ready.eos_token_ids),
+            details={
+                "dtype": ready.dtype,
+                "device": ready.device,
+                "num_blocks": ready.num_blocks,
+                "kv_bytes_per_token": ready.kv_bytes_per_token,
+            },
+        )
+
+    async def generate(self, request: GenerationRequest) -> LocalGeneration:
+        """Wait for admission and return the running generation."""
+        return await self._serving()[0].add(request)
+
+    async def snapshot(self) -> BackendSnapshot:
+        """Ask the worker between two of its steps."""
+        answer = await self._serving()[0].snapshot()
+        return BackendSnapshot(answer.blocks, answer.counters, answer.num_running, answer.num_waiting)
+
+    def _serving(self) -> tuple[WorkerLife, EngineReady]:
+        if self._life is None or self._life.ready is None:
+            raise BackendUnavailableError(f"the engine does not serve now ({self._state})")
+        return self._life, self._life.ready
+
+    async def _set_state(self, state: str) -> None:
+        async with self._changed:
+            self._state = state
+            self._changed.notify_all()
+
+    async def _supervise(self) -> None:
+        folder = Path(tempfile.mkdtemp(prefix="prefixgate-"))  # sockets in a folder that only this user may enter
+        backoff = self._supervision.first_backoff
+        try:
+            for number in itertools.count():
+                began = time.monotonic()
+                why, fatal = await self._live(f"ipc://{folder}/{number}")
+                if fatal is not None:
+                    logger.error("the engine cannot start: %s", fatal)
+                    await self._set_state(f"failed: {fatal}")
+                    return
+                if time.monotonic() - began > self._supervision.long_life:
+                    backoff = self._supervision.first_backoff
+                logger.error("%s; restarting in %.1f s", why, backoff)
+                await self._set_state(f"restarting: {why}")
+                await asyncio.sleep(backoff)
+                backoff = min(2 * backoff, self._supervision.max_backoff)
+                self.num_restarts += 1
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    async def _live(self, endpoint: str) -> tuple[str, str | None]:
+        """Live one life; return why it ended and, if another one would end the same way, why that is."""
+        life = WorkerLife(
+            endpoint,
+            start_timeout=self._supervision.start_timeout,
+            heartbeat_timeout=self._supervision.heartbeat_timeout,
+        )
+        self._life = life
+        announce = asyncio.create_task(self._announce(life))
+        try:
+            return await life.run(self._command, self._config), life.fatal
+        finally:
+            self._life = None
+            announce.cancel()
+
+    async def _announce(self, life: WorkerLife) -> None:
+        await life.became_ready.wait()
+        if life.ready is not None:
+            for warning in life.ready.warnings:
+                logger.warning("%s", warning)
+            await self._set_state("ready")

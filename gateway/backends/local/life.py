@@ -1,0 +1,218 @@
+"""One worker process from start to end, with its socket and its generations.
+
+Each life has a socket of its own, so that nothing meant for one life reaches the next. When it ends, every generation
+and every question that is still open ends with an error. Knows nothing of restarts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import functools
+import itertools
+import sys
+import time
+
+import msgspec
+import zmq
+import zmq.asyncio
+
+from engine.config import EngineConfig
+from engine.messages import (
+    AbortRequest,
+    AddRequest,
+    Admitted,
+    EngineFailed,
+    EngineReady,
+    EngineSnapshot,
+    GetSnapshot,
+    RequestFailed,
+    SamplingParams,
+    StepOutputs,
+    TokenOutput,
+    ToWorker,
+    decode_from_worker,
+    encode,
+)
+from gateway.backends.base import Admission, BackendFailedError, GenerationRequest, RequestRejectedError
+from gateway.backends.local.generation import LocalGeneration
+
+STOP_SECONDS = 10.0
+"""A worker that has not ended so long after SIGTERM is killed."""
+
+
+class WorkerLife:
+    """Start with `run`; `ready` holds the facts of the model while it serves."""
+
+    def __init__(self, endpoint: str, *, start_timeout: float, heartbeat_timeout: float) -> None:
+        self._endpoint = endpoint
+        self._start_timeout = start_timeout
+        self._heartbeat_timeout = heartbeat_timeout
+        self._context = zmq.asyncio.Context()
+        self._socket = self._context.socket(zmq.DEALER)
+        self._socket.set_hwm(0)  # nothing is dropped: what is in flight is bounded by the clients there are
+        self._socket.linger = 0
+        self._socket.bind(endpoint)
+        self._generations: dict[str, LocalGeneration] = {}
+        self._snapshots: dict[int, asyncio.Future[EngineSnapshot]] = {}
+        self._last_word = time.monotonic()
+        self._ids = itertools.count()
+        self.process_id: int | None = None
+        self.ready: EngineReady | None = None
+        self.became_ready = asyncio.Event()
+        self.fatal: str | None = None
+        """Why another life would end the same way."""
+
+    async def run(self, command: tuple[str, ...], config: EngineConfig) -> str:
+        """Start the process and live until it ends or is silent for too long; return why it ended."""
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command, "--endpoint", self._endpoint, stdin=asyncio.subprocess.PIPE, stdout=sys.stderr.fileno()
+            )
+            try:
+                return await self._live_with(process, config)
+            finally:
+                await _end(process)
+        finally:
+            self._close()
+
+    async def _live_with(self, process: asyncio.subprocess.Process, config: EngineConfig) -> str:
+        self.process_id = process.pid
+        tasks = [asyncio.ensure_future(awaitable) for awaitable in (process.wait(), self._read(), self._watch())]
+        try:
+            assert process.stdin is not None
+            process.stdin.write(msgspec.json.encode(config))
+            process.stdin.close()
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            ended, reader, watch = tasks
+            if reader.done():
+                reader.result()  # raises what broke it
+            if watch.done():
+                process.kill()  # it hangs: it would not hear a polite word
+                return f"the engine worker said nothing for {watch.result():g} s"
+            await self._read_rest()
+            return f"the engine worker ended with status {ended.result()}"
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def add(self, request: GenerationRequest) -> LocalGeneration:
+        """Send a request and wait until it is admitted; cancelling the wait aborts it."""
+        wire_id = str(next(self._ids))
+        generation = LocalGeneration(abort=functools.partial(self._abort, wire_id))
+        self._generations[wire_id] = generation
+        self._send(
+            AddRequest(
+                request_id=wire_id,
+                token_ids=request.token_ids.tobytes(),
+                block_hashes=request.block_hashes,
+                scopes=list(request.scopes),
+                hash_epoch=request.hash_epoch,
+                sampling=SamplingParams(**dataclasses.asdict(request.sampling)),
+                tenant=request.tenant,
+            )
+        )
+        try:
+            await generation.wait_admitted()
+        except asyncio.CancelledError:
+            generation.abort()
+            raise
+        return generation
+
+    async def snapshot(self) -> EngineSnapshot:
+        """Ask the worker for its numbers."""
+        call_id = next(self._ids)
+        answer = self._snapshots[call_id] = asyncio.get_running_loop().create_future()
+        self._send(GetSnapshot(call_id))
+        try:
+            return await answer
+        finally:
+            self._snapshots.pop(call_id, None)
+
+    def _abort(self, wire_id: str) -> None:
+        if self._generations.pop(wire_id, None) is not None:
+            self._send(AbortRequest(wire_id))
+
+    def _send(self, message: ToWorker) -> None:
+        """Send without waiting. It can only fail when the worker is gone, and its end tells everybody who waits."""
+        sent = self._socket.send(encode(message), zmq.DONTWAIT)
+        sent.add_done_callback(lambda future: future.cancelled() or future.exception())
+
+    async def _read(self) -> None:
+        while True:
+            self._dispatch(await self._socket.recv())
+
+    async def _read_rest(self) -> None:
+        """Take what the worker said before it ended."""
+        while await self._socket.poll(0):
+            self._dispatch(await self._socket.recv())
+
+    def _dispatch(self, frame: bytes) -> None:
+        self._last_word = time.monotonic()
+        match decode_from_worker(frame):
+            case StepOutputs(outputs):
+                for output in outputs:
+                    self._push(output)
+            case Admitted(wire_id, num_prompt, num_cached, reasons):
+                if generation := self._generations.get(wire_id):
+                    generation.admit(Admission(num_prompt, num_cached, reasons))
+            case RequestFailed(wire_id, why, param):
+                if generation := self._generations.pop(wire_id, None):
+                    generation.fail(RequestRejectedError(why, param=param))
+            case EngineSnapshot() as snapshot:
+                self._answer(snapshot)
+            case EngineReady() as ready:
+                self.ready = ready
+                self.became_ready.set()
+            case EngineFailed(why, True):
+                self.fatal = why
+
+    def _push(self, output: TokenOutput) -> None:
+        generation = self._generations.get(output.request_id)
+        if generation is None:
+            return  # aborted; the worker had not heard of it yet
+        if output.finish_reason is not None:
+            del self._generations[output.request_id]
+        generation.push(output.token_ids, output.finish_reason)
+
+    def _answer(self, snapshot: EngineSnapshot) -> None:
+        answer = self._snapshots.pop(snapshot.call_id, None)
+        if answer is not None and not answer.done():
+            answer.set_result(snapshot)
+
+    async def _watch(self) -> float:
+        """Return, with the limit, when the worker has been silent for too long."""
+        while True:
+            limit = self._heartbeat_timeout if self.ready else self._start_timeout
+            left = self._last_word + limit - time.monotonic()
+            if left <= 0:
+                return limit
+            await asyncio.sleep(min(left, 1.0))
+
+    def _close(self) -> None:
+        self.ready = None
+        why = "the engine worker ended while it worked on this request; try again"
+        for generation in self._generations.values():
+            generation.fail(BackendFailedError(why))
+        self._generations.clear()
+        for answer in self._snapshots.values():
+            if not answer.done():
+                answer.set_exception(BackendFailedError(why))
+        self._socket.close()
+        self._context.term()
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Ask a process to end, and make it."""
+    if process.returncode is not None:
+        return
+    with contextlib.suppress(ProcessLookupError):
+        process.terminate()
+    try:
+        await asyncio.wait_for(process.wait(), STOP_SECONDS)
+    except TimeoutError:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()

@@ -1,0 +1,160 @@
+"""`POST /v1/chat/completions`: a plain ASGI endpoint from the bytes of a body to the bytes of an answer.
+
+Errors before the first byte are raised and become a response elsewhere; later ones are an event in the stream. A client
+that goes away, at any moment, cancels the work, and that aborts the generation.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from starlette.datastructures import Headers
+from starlette.types import Receive, Scope, Send
+
+from gateway.answer import Answer
+from gateway.auth import Authenticator, Identity
+from gateway.backends.base import Backend, BackendError
+from gateway.chat_request import ChatRequest, parse_chat_request
+from gateway.chat_wire import AnswerHead, ChunkWriter, cache_header, completion_body, usage_of
+from gateway.disconnect import ClientDisconnectedError, read_body, run_until_disconnect
+from gateway.errors import GatewayError, ModelNotFoundError, problem_of, shown
+from gateway.ingress import Ingress
+from gateway.metrics import GatewayMetrics
+from gateway.sse import DONE, EventStream, data
+from gateway.tokenizer import Tokenizer
+
+logger = logging.getLogger(__name__)
+
+PING_SECONDS = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class ChatServices:
+    """What answering a chat takes."""
+
+    model_name: str
+    backend: Backend
+    ingress: Ingress
+    tokenizer: Tokenizer
+    authenticator: Authenticator
+    metrics: GatewayMetrics
+    clock: Callable[[], float] = time.monotonic
+    ping_seconds: float = PING_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """One request on its way."""
+
+    request_id: str
+    """The client's, or made for it; the engine's is the completion's."""
+    chat: ChatRequest
+    identity: Identity
+    head: AnswerHead
+    arrived_at: float
+    stream: EventStream
+    send: Send
+
+
+class ChatCompletions:
+    """The endpoint."""
+
+    def __init__(self, services: ChatServices) -> None:
+        self._services = services
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        services = self._services
+        arrived_at = services.clock()
+        request_id: str = scope["state"]["request_id"]
+        identity = services.authenticator.identify(Headers(scope=scope).get("authorization"))
+        try:
+            chat = parse_chat_request(await read_body(receive))
+            self._check_model(chat.model)
+            services.metrics.count_unknown_fields(chat.unknown_fields)
+            head = AnswerHead(f"chatcmpl-{uuid.uuid4().hex}", int(time.time()), services.model_name)
+            stream = EventStream(send, services.clock)
+            tick = services.ping_seconds / 3
+            await run_until_disconnect(
+                self._answer(_Task(request_id, chat, identity, head, arrived_at, stream, send)),
+                receive,
+                idle_seconds=tick,
+                on_idle=lambda: stream.ping(services.ping_seconds - tick),
+            )
+        except ClientDisconnectedError:
+            services.metrics.aborted_requests.inc()
+            logger.info("client gone request_id=%s", request_id)
+
+    def _check_model(self, name: str) -> None:
+        served = self._services.model_name
+        if name != served:
+            raise ModelNotFoundError(
+                f"model: got {shown(name)}, wanted {served!r}, the model served here", param="model"
+            )
+
+    async def _answer(self, task: _Task) -> None:
+        services = self._services
+        model = services.backend.model_info()
+        prepared = await services.ingress.prepare(
+            task.head.completion_id, task.chat, identity=task.identity, model=model
+        )
+        generation = await services.backend.generate(prepared.request)
+        try:
+            services.metrics.count_admission(generation.admission)
+            answer = Answer(
+                generation,
+                services.tokenizer,
+                stops=task.chat.stops,
+                arrived_at=task.arrived_at,
+                metrics=services.metrics,
+                clock=services.clock,
+            )
+            report = cache_header(generation.admission, prepared.fired_rules)
+            respond = self._stream if task.chat.stream else self._respond
+            await respond(task, answer, report)
+        finally:
+            generation.abort()
+        logger.info(
+            "ended request_id=%s id=%s generated=%d %s",
+            task.request_id,
+            task.head.completion_id,
+            answer.num_tokens,
+            report.decode(),
+        )
+
+    async def _respond(self, task: _Task, answer: Answer, report: bytes) -> None:
+        text = "".join([piece async for piece in answer.text()])
+        usage = usage_of(answer.admission, answer.num_tokens)
+        body = completion_body(task.head, text, answer.finish_reason, usage)
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            (b"x-prefixgate-cache", report),
+        ]
+        await task.send({"type": "http.response.start", "status": 200, "headers": headers})
+        await task.send({"type": "http.response.body", "body": body})
+
+    async def _stream(self, task: _Task, answer: Answer, report: bytes) -> None:
+        chunks = ChunkWriter(task.head, include_usage=task.chat.include_usage)
+        await task.stream.start([(b"x-prefixgate-cache", report)])
+        role = chunks.role()  # sent with the first text: a client that times its first chunk times a token
+        try:
+            async for text in answer.text():
+                await task.stream.write(role + chunks.content(text))
+                role = b""
+        except (GatewayError, BackendError) as error:
+            logger.warning("failed while streaming request_id=%s: %s", task.request_id, error)
+            await task.stream.close(data(problem_of(error).body))
+            return
+        except Exception as error:
+            logger.exception("failed while streaming request_id=%s", task.request_id)
+            await task.stream.close(data(problem_of(error).body))
+            return
+        end = role + chunks.finish(answer.finish_reason)
+        if task.chat.include_usage:
+            end += chunks.usage(usage_of(answer.admission, answer.num_tokens))
+        await task.stream.close(end + DONE)

@@ -1,0 +1,193 @@
+"""The body of `POST /v1/chat/completions`, checked by hand into plain values.
+
+No pydantic here: this runs for every request, and its messages name the field, what came and what was wanted. Knows the
+wire format only; whether a prompt fits the model is checked where its tokens are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+import orjson
+
+from gateway import checks
+from gateway.chat_messages import parse_messages, parse_tools
+from gateway.conversation import Conversation
+from gateway.errors import InvalidRequestError
+
+MAX_STOPS = 16
+MAX_STOP_CHARS = 256
+"""Held-back text and the work per token grow with it."""
+
+_T = TypeVar("_T")
+
+_MAX_INT64 = 2**63 - 1
+_MAX_LENGTH = 2**31 - 1
+_MAX_TOP_K = 2**31 - 1
+
+_HONOURED = frozenset(
+    {
+        "model",
+        "messages",
+        "tools",
+        "max_tokens",
+        "max_completion_tokens",
+        "temperature",
+        "top_p",
+        "top_k",
+        "seed",
+        "stop",
+        "stream",
+        "stream_options",
+        "ignore_eos",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """What a client asked for; every value is in its bounds."""
+
+    model: str
+    conversation: Conversation
+    max_tokens: int | None
+    """None: the room that is left."""
+    max_tokens_field: str
+    """The name under which the client gave it, for errors."""
+    temperature: float
+    top_p: float
+    top_k: int
+    """0: all."""
+    seed: int | None
+    ignore_eos: bool
+    stops: tuple[str, ...]
+    stream: bool
+    include_usage: bool
+    unknown_fields: tuple[str, ...]
+    """Ignored, and counted."""
+
+
+def parse_chat_request(body: bytes) -> ChatRequest:
+    """Check a body.
+
+    Raises: InvalidRequestError: what is wrong first.
+    """
+    fields = _json_object(body)
+    _refuse_unsupported(fields)
+    if "model" not in fields:
+        raise InvalidRequestError("model: missing, wanted the id of the served model", param="model")
+    if "messages" not in fields:
+        raise InvalidRequestError("messages: missing, wanted an array of messages", param="messages")
+    max_tokens_field, max_tokens = _max_tokens(fields)
+    temperature = _optional(fields, "temperature", 1.0, lambda f, v: checks.number(f, v, low=0, high=2))
+    top_p = _optional(fields, "top_p", 1.0, lambda f, v: checks.number(f, v, low=0, high=1))
+    stream = _optional(fields, "stream", False, checks.boolean)
+    return ChatRequest(
+        model=checks.text("model", fields["model"]),
+        conversation=Conversation(parse_messages(fields["messages"]), parse_tools(fields.get("tools"))),
+        max_tokens=max_tokens,
+        max_tokens_field=max_tokens_field,
+        # The smallest nucleus is the likeliest token alone, which is greedy decoding.
+        temperature=0.0 if top_p == 0 else temperature,
+        top_p=top_p or 1.0,
+        top_k=_optional(fields, "top_k", 0, _top_k),
+        seed=_optional(fields, "seed", None, _seed),
+        ignore_eos=_optional(fields, "ignore_eos", False, checks.boolean),
+        stops=_optional(fields, "stop", (), _stops),
+        stream=stream,
+        include_usage=_include_usage(fields, stream=stream),
+        unknown_fields=tuple(name for name in fields if name not in _HONOURED and name not in _NEUTRAL),
+    )
+
+
+def _json_object(body: bytes) -> dict[str, Any]:
+    if not body:
+        raise InvalidRequestError("the body is empty, wanted a JSON object")
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise InvalidRequestError(f"the body is not valid JSON in UTF-8: {error}") from error
+    if not isinstance(value, dict):
+        raise InvalidRequestError(f"the body is a JSON {_json_kind(value)}, wanted an object")
+    # A null field counts as absent: SDKs and proxies print the fields they leave unset that way.
+    return {name: entry for name, entry in value.items() if entry is not None}
+
+
+def _json_kind(value: object) -> str:
+    kinds: Mapping[type, str] = {list: "array", str: "string", bool: "boolean", type(None): "null"}
+    return kinds.get(type(value), "number")
+
+
+def _optional(fields: Mapping[str, Any], name: str, default: _T, check: Callable[[str, Any], _T]) -> _T:
+    return check(name, fields[name]) if name in fields else default
+
+
+def _max_tokens(fields: Mapping[str, Any]) -> tuple[str, int | None]:
+    """Read either name; the newer one wins where both are given."""
+    for name in ("max_completion_tokens", "max_tokens"):
+        if name in fields:
+            return name, checks.integer(name, fields[name], low=1, high=_MAX_LENGTH)
+    return "max_tokens", None
+
+
+def _top_k(field: str, value: object) -> int:
+    """-1 is vLLM's way to say all."""
+    return max(0, checks.integer(field, value, low=-1, high=_MAX_TOP_K))
+
+
+def _seed(field: str, value: object) -> int:
+    """Any 64-bit number is a seed; the engine gets it without a sign."""
+    return checks.integer(field, value, low=-_MAX_INT64 - 1, high=_MAX_INT64) & _MAX_INT64
+
+
+def _stops(field: str, value: object) -> tuple[str, ...]:
+    wanted = f"a non-empty string of at most {MAX_STOP_CHARS} characters"
+    if isinstance(value, str):
+        named = [(field, cast("object", value))]
+    elif isinstance(value, list):
+        entries = checks.sequence(field, value, most=MAX_STOPS)
+        named = [(f"{field}[{index}]", entry) for index, entry in enumerate(entries)]
+    else:
+        checks.refuse(field, value, f"a string or an array of at most {MAX_STOPS} strings")
+    for name, entry in named:
+        if not isinstance(entry, str) or not 0 < len(entry) <= MAX_STOP_CHARS:
+            checks.refuse(name, entry, wanted)
+    return tuple(dict.fromkeys(str(entry) for _, entry in named))
+
+
+def _include_usage(fields: Mapping[str, Any], *, stream: bool) -> bool:
+    if "stream_options" not in fields:
+        return False
+    options = checks.mapping("stream_options", fields["stream_options"])
+    if not stream:
+        raise InvalidRequestError(
+            "stream_options: got an object without stream, wanted it only where stream is true", param="stream_options"
+        )
+    wanted = options.get("include_usage")
+    return False if wanted is None else checks.boolean("stream_options.include_usage", wanted)
+
+
+_NEUTRAL: Mapping[str, Callable[[Any], bool]] = {
+    "n": lambda value: type(value) is int and value == 1,
+    "logprobs": lambda value: value is False,
+    "top_logprobs": lambda value: type(value) is int and value == 0,
+    "logit_bias": lambda value: value == {},
+    "presence_penalty": lambda value: type(value) in (int, float) and value == 0,
+    "frequency_penalty": lambda value: type(value) in (int, float) and value == 0,
+    "response_format": lambda value: value == {"type": "text"},
+    "functions": lambda value: value == [],
+    "function_call": lambda value: value == "none",
+    "modalities": lambda value: value == ["text"],
+    "audio": lambda value: value == {},
+    "tool_choice": lambda value: value in ("auto", "none"),
+}
+"""Fields that would change the answer and are not supported yet: only the value that changes nothing passes, for an
+answer that silently lacks what was asked for is worse than a refusal."""
+
+
+def _refuse_unsupported(fields: Mapping[str, Any]) -> None:
+    for name, is_neutral in _NEUTRAL.items():
+        if name in fields and not is_neutral(fields[name]):
+            checks.refuse(name, fields[name], "it left out: this server does not support other values")

@@ -1,0 +1,98 @@
+"""The bytes of chat completions in OpenAI's shapes.
+
+A streamed chunk is a concatenation: all that is equal in every chunk of an answer is printed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from gateway.backends.base import Admission
+from prefixcache.interface import Reason
+
+_REUSED = frozenset({Reason.HIT, Reason.COPIED, Reason.SHARE_CAP})
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerHead:
+    """What all chunks of an answer have in common."""
+
+    completion_id: str
+    created: int
+    """Seconds since 1970."""
+    model: str
+
+
+class ChunkWriter:
+    """Frames of one streamed answer."""
+
+    def __init__(self, head: AnswerHead, *, include_usage: bool) -> None:
+        self._start = b"data: " + _open(head, "chat.completion.chunk")
+        self._content = self._start + b'"choices":[{"index":0,"delta":{"content":'
+        self._usage_end = b',"usage":null}\n\n' if include_usage else b"}\n\n"
+        self._content_end = b'},"logprobs":null,"finish_reason":null}]' + self._usage_end
+
+    def role(self) -> bytes:
+        """Say who speaks; comes first."""
+        delta = b'"choices":[{"index":0,"delta":{"role":"assistant","content":"","refusal":null'
+        return self._start + delta + self._content_end
+
+    def content(self, text: str) -> bytes:
+        """Give more text."""
+        return self._content + orjson.dumps(text) + self._content_end
+
+    def finish(self, reason: str) -> bytes:
+        """Say why the answer ends."""
+        choice = b'"choices":[{"index":0,"delta":{},"logprobs":null,"finish_reason":"%b"}]' % reason.encode()
+        return self._start + choice + self._usage_end
+
+    def usage(self, usage: dict[str, Any]) -> bytes:
+        """Count; comes last, in a chunk without choices."""
+        return self._start + b'"choices":[],"usage":' + orjson.dumps(usage) + b"}\n\n"
+
+
+def completion_body(head: AnswerHead, text: str, finish_reason: str, usage: dict[str, Any]) -> bytes:
+    """Print an answer in one piece."""
+    message = {"role": "assistant", "content": text, "refusal": None}
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish_reason}
+    rest = {"choices": [choice], "usage": usage}
+    return _open(head, "chat.completion") + orjson.dumps(rest)[1:]
+
+
+def usage_of(admission: Admission, num_output_tokens: int) -> dict[str, Any]:
+    """Give the `usage` object."""
+    return {
+        "prompt_tokens": admission.num_prompt_tokens,
+        "completion_tokens": num_output_tokens,
+        "total_tokens": admission.num_prompt_tokens + num_output_tokens,
+        "prompt_tokens_details": {"cached_tokens": admission.num_cached_tokens},
+    }
+
+
+def cache_header(admission: Admission, fired_rules: Sequence[str]) -> bytes:
+    """Print `x-prefixgate-cache`: what was reused, and in one word why no more."""
+    return (
+        f"cached={admission.num_cached_tokens}; prompt={admission.num_prompt_tokens}; "
+        f"reason={_first_miss(admission)}; rules={','.join(fired_rules) or 'none'}"
+    ).encode()
+
+
+def _first_miss(admission: Admission) -> str:
+    """Find the reason of the first block that was not reused.
+
+    The engine counts reasons along the prompt, so the first one that it names is the first block's.
+    """
+    for reason, num_blocks in admission.reasons.items():
+        if num_blocks and reason not in _REUSED:
+            return Reason.NEVER_CACHED if reason == Reason.OTHER_SCOPE else reason
+    return Reason.HIT if admission.num_cached_tokens else Reason.NEVER_CACHED
+
+
+def _open(head: AnswerHead, kind: str) -> bytes:
+    """Print the fields that come first, up to where the next one begins."""
+    fields = {"id": head.completion_id, "object": kind, "created": head.created, "model": head.model}
+    return orjson.dumps(fields)[:-1] + b","

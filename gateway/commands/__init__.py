@@ -1,0 +1,1 @@
+"""Commands of `prefixgate`, each a function (argv) -> exit status."""

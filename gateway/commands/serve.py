@@ -1,0 +1,127 @@
+"""`prefixgate serve`: one gateway and its engine, until a signal comes."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import shlex
+import socket
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+
+import orjson
+import uvicorn
+from fastapi import FastAPI
+
+from gateway.app import create_app
+from gateway.auth import is_loopback
+from gateway.backends.base import Backend
+from gateway.log import configure_logging
+from gateway.model_files import ModelFilesError
+from gateway.options import parse_options
+from gateway.settings import Settings
+from gateway.template import ChatTemplateError
+
+GRACE_SECONDS = 10
+"""For answers under way when a signal comes; then they end with an error."""
+_POLL_SECONDS = 0.1
+
+
+def main(argv: Sequence[str]) -> int:
+    """Serve a model."""
+    settings = parse_options(argv)
+    configure_logging()
+    # Prompts are tokenized one at a time; a pool of threads would only make forking the engine unsafe.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    # Imported here, so that a gateway without an engine of its own does without the engine's packages.
+    from gateway.backends.local.models import local_backend, resolve_model
+
+    try:
+        files = resolve_model(settings)
+        backend = local_backend(settings, files)
+        app = create_app(settings, backend, files)
+    except (ModelFilesError, ChatTemplateError) as error:
+        print(f"prefixgate serve: {error}", file=sys.stderr)
+        return 1
+    return run(app, backend, settings, model_name=files.name)
+
+
+def run(app: FastAPI, backend: Backend, settings: Settings, *, model_name: str) -> int:
+    """Listen until a signal comes or the engine turns out never to work.
+
+    Returns: the exit status.
+    """
+    config = uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        access_log=False,
+        log_config=None,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+    )
+    server = _Server(config, backend, model_name)
+    with suppress(KeyboardInterrupt):  # uvicorn raises the signal again, after it shut down in order
+        server.run()
+    return 1 if server.engine_failed or not server.started else 0
+
+
+class _Server(uvicorn.Server):
+    """Says when and where it serves."""
+
+    def __init__(self, config: uvicorn.Config, backend: Backend, model_name: str) -> None:
+        super().__init__(config)
+        self.engine_failed = False
+        self._backend = backend
+        self._model_name = model_name
+        self._announcement: asyncio.Task[None] | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._announcement = asyncio.create_task(self._announce())
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._announcement is not None:
+            self._announcement.cancel()
+        await super().shutdown(sockets)
+
+    async def _announce(self) -> None:
+        base_url = self._base_url()
+        print(f"prefixgate listens on {base_url}; {self._model_name} is being loaded", file=sys.stderr, flush=True)
+        while not self._backend.ready():
+            if self._backend.state().startswith("failed"):
+                print(f"prefixgate serve: the engine {self._backend.state()}", file=sys.stderr, flush=True)
+                self.engine_failed = self.should_exit = True
+                return
+            await asyncio.sleep(_POLL_SECONDS)
+        gc.collect()
+        gc.freeze()  # what lives now lives on; no collection need walk it again
+        print(_key_notice(self.config.host), file=sys.stderr)
+        print(
+            f"prefixgate serves {self._model_name} on {base_url}\nTry:\n  {_curl_line(base_url, self._model_name)}",
+            flush=True,
+        )
+
+    def _base_url(self) -> str:
+        """Give the address with the port that was taken in the end."""
+        host = self.config.host
+        port = self.servers[0].sockets[0].getsockname()[1]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _key_notice(host: str) -> str:
+    if is_loopback(host):
+        return "NOTICE: no API key exists. Everybody on this machine may use /v1, and any key that is sent is ignored."
+    return f"WARNING: {host} is a public address and no API key exists. /v1 answers everybody 401."
+
+
+def _curl_line(base_url: str, model_name: str) -> str:
+    message = {"role": "user", "content": "What is the capital of France?"}
+    body = orjson.dumps({"model": model_name, "messages": [message]}).decode()
+    return f"curl {base_url}/v1/chat/completions -H 'content-type: application/json' -d {shlex.quote(body)}"

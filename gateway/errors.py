@@ -1,0 +1,138 @@
+"""What can go wrong with a request, and the one table that turns it into an HTTP answer.
+
+GatewayError
+├── InvalidRequestError      the body or a field is wrong; `param` names the field
+│   └── ContextLengthError   the prompt, or prompt and answer together, do not fit the model
+├── ModelNotFoundError       another model than the served one
+├── BodyTooLargeError        more bytes than are read
+├── AuthenticationError      no key, or a wrong one
+└── AdminDisabledError       the admin API has no key set
+
+Backend errors are in `gateway.backends.base`; they are rows of the table too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import orjson
+from starlette.exceptions import HTTPException
+
+from gateway.backends.base import BackendFailedError, BackendUnavailableError, RequestRejectedError
+
+_MAX_SHOWN_CHARS = 60
+
+
+class GatewayError(Exception):
+    """Base of everything the HTTP side raises on purpose; `param` names the field at fault."""
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+class InvalidRequestError(GatewayError):
+    """The body or one of its fields is wrong."""
+
+
+class ContextLengthError(InvalidRequestError):
+    """The prompt, or prompt and answer together, are longer than the model takes."""
+
+
+class ModelNotFoundError(GatewayError):
+    """The request names another model than the served one."""
+
+
+class BodyTooLargeError(GatewayError):
+    """The body has more bytes than are read."""
+
+
+class AuthenticationError(GatewayError):
+    """A key is needed and was not given, or is wrong."""
+
+
+class AdminDisabledError(GatewayError):
+    """The admin API is off, for no admin key is set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """An error, ready to be sent."""
+
+    status: int
+    body: bytes
+    """JSON in OpenAI's shape."""
+    headers: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    status: int
+    type: str
+    code: str | None = None
+
+
+_TABLE: Mapping[type[Exception], _Row] = {
+    ContextLengthError: _Row(400, "invalid_request_error", "context_length_exceeded"),
+    InvalidRequestError: _Row(400, "invalid_request_error"),
+    AuthenticationError: _Row(401, "authentication_error", "invalid_api_key"),
+    AdminDisabledError: _Row(403, "permission_error", "admin_disabled"),
+    ModelNotFoundError: _Row(404, "invalid_request_error", "model_not_found"),
+    BodyTooLargeError: _Row(413, "invalid_request_error", "request_too_large"),
+    BackendFailedError: _Row(503, "server_error", "engine_failed"),
+    BackendUnavailableError: _Row(503, "server_error", "engine_unavailable"),
+    RequestRejectedError: _Row(400, "invalid_request_error"),
+}
+_INTERNAL = _Row(500, "server_error", "internal_error")
+_HTTP_CODES = {404: "unknown_path", 405: "method_not_allowed"}
+_HTTP_MESSAGES = {404: "there is nothing at this path", 405: "this path does not take this method"}
+_LENGTH_PARAMS = frozenset({"messages", "max_tokens", "max_completion_tokens"})
+
+
+def problem_of(error: Exception) -> Problem:
+    """Look an exception up; what is not in the table is a 500 that tells nothing."""
+    if isinstance(error, HTTPException):
+        return _http_problem(error)
+    row = next((_TABLE[kind] for kind in type(error).__mro__ if kind in _TABLE), _INTERNAL)
+    message, param, code = str(error), getattr(error, "param", None), row.code
+    if row is _INTERNAL:
+        message = "the gateway failed on this request; its log has the details under this request id"
+    if isinstance(error, RequestRejectedError):
+        if param is None:
+            row, code = _INTERNAL, "engine_error"
+        elif param in _LENGTH_PARAMS:
+            code = "context_length_exceeded"
+    return Problem(row.status, _body(message, row.type, param, code), _headers(error))
+
+
+def shown(value: object) -> str:
+    """Print a value for an error message, cut to a readable length."""
+    kind = type(value).__name__
+    if isinstance(value, str | bytes | bytearray) and len(value) > _MAX_SHOWN_CHARS:
+        return f"{value[:_MAX_SHOWN_CHARS]!r}… ({len(value)} long)"
+    if isinstance(value, list | tuple | dict):
+        return f"a {kind} with {len(value)} entries"
+    return repr(value)
+
+
+def _http_problem(error: HTTPException) -> Problem:
+    message = _HTTP_MESSAGES.get(error.status_code, error.detail)
+    kind = "invalid_request_error" if error.status_code < 500 else "server_error"
+    body = _body(message, kind, None, _HTTP_CODES.get(error.status_code))
+    return Problem(error.status_code, body, dict(error.headers or {}))
+
+
+def _body(message: str, kind: str, param: str | None, code: str | None) -> bytes:
+    error = {"message": message, "type": kind, "param": param, "code": code}
+    return orjson.dumps({"error": error})
+
+
+def _headers(error: Exception) -> dict[str, str]:
+    if isinstance(error, BackendUnavailableError):
+        return {"retry-after": str(error.retry_after_seconds)}
+    if isinstance(error, AuthenticationError):
+        return {"www-authenticate": "Bearer"}
+    if isinstance(error, BodyTooLargeError):
+        return {"connection": "close"}
+    return {}

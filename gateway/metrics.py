@@ -1,0 +1,149 @@
+"""What is counted and how it is called. Own registry, own names `prefixgate_*`, base units.
+
+Tokens are counted once, at admission. What the engine knows is asked for at each scrape; when it does not answer its
+series are left out, for no data is not 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from gateway.backends.base import Admission, BackendSnapshot
+
+_FIRST_TOKEN_SECONDS = (0.005, 0.01, 0.02, 0.04, 0.08, 0.15, 0.3, 0.6, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
+_TOKEN_SECONDS = (0.001, 0.002, 0.004, 0.008, 0.015, 0.025, 0.04, 0.06, 0.1, 0.2, 0.4, 0.8, 1.5, 3.0)
+_REQUEST_SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0)
+
+_LABELLED_FIELDS = frozenset(
+    {
+        "user",
+        "metadata",
+        "store",
+        "service_tier",
+        "prompt_cache_key",
+        "prompt_cache_retention",
+        "safety_identifier",
+        "parallel_tool_calls",
+        "reasoning_effort",
+        "verbosity",
+        "prediction",
+        "web_search_options",
+        "cache_salt",
+        "min_p",
+        "repetition_penalty",
+        "chat_template_kwargs",
+    }
+)
+"""Field names worth a label of their own; clients could make up any number of others."""
+
+
+class GatewayMetrics:
+    """All series of one gateway."""
+
+    def __init__(self) -> None:
+        registry = self._registry = CollectorRegistry()
+        self.prompt_tokens = Counter(
+            "prefixgate_prompt_tokens", "Prompt tokens of admitted requests", registry=registry
+        )
+        self.cached_tokens = Counter(
+            "prefixgate_cached_tokens", "Prompt tokens taken from the prefix cache", registry=registry
+        )
+        self.generated_tokens = Counter("prefixgate_generated_tokens", "Tokens generated", registry=registry)
+        self.aborted_requests = Counter(
+            "prefixgate_aborted_requests", "Requests whose client went away", registry=registry
+        )
+        self.first_token_seconds = Histogram(
+            "prefixgate_time_to_first_token_seconds",
+            "From the arrival of the request to its first token",
+            buckets=_FIRST_TOKEN_SECONDS,
+            registry=registry,
+        )
+        self.token_seconds = Histogram(
+            "prefixgate_inter_token_seconds",
+            "Time per token after the first, once for each batch of tokens",
+            buckets=_TOKEN_SECONDS,
+            registry=registry,
+        )
+        self.request_seconds = Histogram(
+            "prefixgate_request_seconds",
+            "From the arrival of the request to the end of its answer, answered in full",
+            buckets=_REQUEST_SECONDS,
+            registry=registry,
+        )
+        self._requests = Counter("prefixgate_requests", "Requests answered", ("endpoint", "status"), registry=registry)
+        self._prompt_blocks = Counter(
+            "prefixgate_prompt_blocks", "Prompt blocks by why they were reused or not", ("reason",), registry=registry
+        )
+        self._unknown_fields = Counter(
+            "prefixgate_unknown_fields", "Body fields that were ignored", ("field",), registry=registry
+        )
+        self._engine = _EngineCollector()
+        registry.register(self._engine)
+
+    def count_admission(self, admission: Admission) -> None:
+        """Count what was reused; called once for each admitted request."""
+        self.prompt_tokens.inc(admission.num_prompt_tokens)
+        self.cached_tokens.inc(admission.num_cached_tokens)
+        for reason, num_blocks in admission.reasons.items():
+            self._prompt_blocks.labels(reason).inc(num_blocks)
+
+    def count_request(self, endpoint: str, status: int) -> None:
+        """Count an answer; `endpoint` is one of a few names."""
+        self._requests.labels(endpoint, str(status)).inc()
+
+    def count_unknown_fields(self, names: Iterable[str]) -> None:
+        """Count ignored fields of a body."""
+        for name in names:
+            self._unknown_fields.labels(name if name in _LABELLED_FIELDS else "other").inc()
+
+    def exposition(self, snapshot: BackendSnapshot | None) -> bytes:
+        """Print all series as text.
+
+        Args:
+            snapshot: the engine now; None: it did not answer.
+        """
+        self._engine.snapshot = snapshot
+        return generate_latest(self._registry)
+
+
+class _EngineCollector(Collector):
+    """Series of the snapshot that was put in last."""
+
+    def __init__(self) -> None:
+        self.snapshot: BackendSnapshot | None = None
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield nothing without a snapshot."""
+        snapshot = self.snapshot
+        if snapshot is None:
+            return
+        yield from _blocks(snapshot)
+        yield GaugeMetricFamily("prefixgate_requests_running", "Requests in the batch", snapshot.num_running)
+        yield GaugeMetricFamily("prefixgate_requests_waiting", "Requests before admission", snapshot.num_waiting)
+        events = CounterMetricFamily(
+            "prefixgate_engine_events", "Counters of the engine since its start", labels=["event"]
+        )
+        for name, value in snapshot.counters.items():
+            events.add_metric([name], value)
+        yield events
+
+
+def _blocks(snapshot: BackendSnapshot) -> Iterator[Metric]:
+    by_state = GaugeMetricFamily("prefixgate_blocks", "Blocks of the pool by state", labels=["state"])
+    for state in ("free", "cached", "active"):
+        if (count := snapshot.blocks.get(f"{state}_blocks")) is not None:
+            by_state.add_metric([state], count)
+    yield by_state
+    for name, meaning in (
+        ("total_blocks", "Blocks of the pool"),
+        ("shared_blocks", "Blocks used by several requests, or pinned"),
+        ("pinned_blocks", "Blocks kept for registered prompts"),
+        ("shared_blocks_max", "Most shared blocks since the engine's start"),
+        ("pinned_blocks_max", "Most pinned blocks since the engine's start"),
+    ):
+        if name in snapshot.blocks:
+            yield GaugeMetricFamily(f"prefixgate_{name}", meaning, snapshot.blocks[name])

@@ -1,0 +1,1 @@
+"""Rules that make prompts that mean the same come out byte-identical."""

@@ -1,0 +1,55 @@
+"""The token blocks of a prompt, hashed at the ingress, so that routing and explaining can use them too.
+
+Decides in whose namespace a block lives. The scope comes from who is authenticated, never from the body.
+"""
+
+from __future__ import annotations
+
+from gateway.auth import Identity
+from gateway.backends.base import GenerationRequest, ModelInfo, Sampling
+from gateway.tokenizer import TokenArray
+from prefixcache.hashing import hash_blocks, namespace
+from prefixcache.interface import Namespace, Scope
+
+_MAX_NAMESPACES = 4096
+
+
+class PrefixHasher:
+    """Makes generation requests out of token ids."""
+
+    def __init__(self) -> None:
+        self._namespaces: dict[tuple[int, str], Namespace] = {}
+
+    def request(
+        self, request_id: str, token_ids: TokenArray, sampling: Sampling, *, identity: Identity, model: ModelInfo
+    ) -> GenerationRequest:
+        """Hash a prompt for the running model.
+
+        Args:
+            request_id: unique for the life of the engine.
+            token_ids: [num_prompt_tokens], int32.
+            sampling: checked and complete.
+            identity: who asks.
+            model: names the hash epoch, and all that changes KV bytes.
+        """
+        num_blocks = len(token_ids) // model.block_size
+        scopes = (Scope(self._namespace(identity, model), num_blocks),)
+        return GenerationRequest(
+            request_id=request_id,
+            token_ids=token_ids,
+            block_hashes=hash_blocks(token_ids, block_size=model.block_size, scopes=scopes, seed=model.hash_seed),
+            scopes=[(scope.namespace, scope.num_blocks) for scope in scopes],
+            hash_epoch=model.hash_epoch,
+            sampling=sampling,
+            tenant=identity.tenant,
+        )
+
+    def _namespace(self, identity: Identity, model: ModelInfo) -> Namespace:
+        key = (model.hash_epoch, identity.scope)
+        found = self._namespaces.get(key)
+        if found is None:
+            if len(self._namespaces) >= _MAX_NAMESPACES:
+                self._namespaces.clear()
+            found = Namespace(namespace(model.namespace_fields, scope=identity.scope))
+            self._namespaces[key] = found
+        return found

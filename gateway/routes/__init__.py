@@ -1,0 +1,1 @@
+"""Thin endpoints beside the hot path."""

@@ -1,0 +1,103 @@
+"""Every option of `prefixgate serve`: one model for flags and environment, and its only reader.
+
+A field's docstring is its `--help`. Values that go on to the engine are checked again there; here the error names the
+flag.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+BLOCK_SIZES = (8, 16, 32, 64)
+MIN_KEY_CHARS = 8
+ENVIRONMENT_PREFIX = "PREFIXGATE_"
+
+
+def _none_is_zero(value: object) -> object:
+    return 0 if isinstance(value, str) and value.lower() == "none" else value
+
+
+class Settings(BaseSettings):
+    """Options of one gateway and its engine."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENVIRONMENT_PREFIX,
+        env_ignore_empty=True,
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+        validate_default=True,
+    )
+
+    model: str = "smollm2-135m-instruct"
+    """What to serve: an alias, a folder or a hub id."""
+    host: str = "127.0.0.1"
+    """Address to listen on. Without API keys only a loopback address answers."""
+    port: int = Field(8000, ge=0, le=65535)
+    """Port to listen on; 0 takes a free one."""
+    db: str | None = Field(None, pattern=r"^[a-z0-9_]+\+[a-z0-9_]+://")
+    """Async SQLAlchemy URL, such as sqlite+aiosqlite:///prefixgate.db; nothing is stored yet."""
+    model_dir: Path | None = None
+    """Folder for pulled models; by default in the user's cache folder."""
+    chat_template: Path | None = None
+    """File with a jinja chat template to use in place of the model's."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Type of weights and activations; auto is bfloat16 where the device is fast at it, else float32."""
+    block_size: int = 32
+    """Tokens in a block of the KV cache: 8, 16, 32 or 64."""
+    num_blocks: int | None = Field(None, ge=2)
+    """Blocks in the KV cache; by default what fits into free memory."""
+    max_model_len: int | None = Field(None, ge=1)
+    """Most tokens of prompt and answer together; by default what model and cache allow."""
+    max_num_seqs: int = Field(32, ge=1)
+    """Most requests that run at the same time."""
+    max_num_batched_tokens: int = Field(2048, ge=1)
+    """Most tokens in one step of the engine."""
+    prefill_chunk: Annotated[int, BeforeValidator(_none_is_zero)] = Field(512, ge=0)
+    """Most prompt tokens of one request in one step; none or 0 leaves only the step's own limit."""
+    kv_cache_dtype: Literal["auto"] = "auto"
+    """Type of the KV cache; auto is the model's type."""
+    max_shared_ratio: float = Field(0.5, ge=0, le=1)
+    """Most of the KV cache that requests may have in common use."""
+    max_pinned_ratio: float = Field(0.25, ge=0, le=1)
+    """Most of the KV cache that may be pinned; at most the shared ratio."""
+    growth_reserve: int = Field(256, ge=0)
+    """Tokens of growth kept free for every running request."""
+    admin_key: SecretStr | None = None
+    """Key of the admin API, which is off without one. Read from the environment only: flags show in process lists."""
+    heartbeat_timeout: float = Field(60.0, gt=0)
+    """Seconds without any word from the engine before it is restarted."""
+    start_timeout: float = Field(600.0, gt=0)
+    """Seconds the engine may take to load the model."""
+
+    @field_validator("block_size")
+    @classmethod
+    def _known_block_size(cls, value: int) -> int:
+        if value not in BLOCK_SIZES:
+            raise ValueError("8, 16, 32 or 64")
+        return value
+
+    @field_validator("admin_key")
+    @classmethod
+    def _hard_to_guess(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and len(value.get_secret_value()) < MIN_KEY_CHARS:
+            raise ValueError(f"at least {MIN_KEY_CHARS} characters")
+        return value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.max_pinned_ratio > self.max_shared_ratio:
+            raise ValueError(
+                f"--max-pinned-ratio: got {self.max_pinned_ratio}, wanted at most --max-shared-ratio "
+                f"({self.max_shared_ratio})"
+            )
+        if self.max_num_batched_tokens < self.max_num_seqs:
+            raise ValueError(
+                f"--max-num-batched-tokens: got {self.max_num_batched_tokens}, wanted at least --max-num-seqs "
+                f"({self.max_num_seqs}), so that every running request gets its token in each step"
+            )
+        return self

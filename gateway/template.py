@@ -1,0 +1,108 @@
+"""Rendering of chat templates, the way transformers does it.
+
+Templates come with models, so they run in a sandbox. Compiled once; knows nothing of tokens.
+
+Source: transformers, utils/chat_template_utils.py: environment options, filters and globals.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NoReturn
+
+import jinja2
+from jinja2 import nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from gateway.errors import InvalidRequestError
+
+
+class ChatTemplateError(Exception):
+    """The template itself cannot be used."""
+
+
+class ChatTemplate:
+    """One compiled chat template.
+
+    Attributes:
+        renders_tools: the source speaks of `tools`, so they will not be dropped silently.
+        takes_parts: content may be a list of text parts; else it has to be one string.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        *,
+        special_tokens: Mapping[str, str],
+        now: Callable[[], datetime] = datetime.now,
+    ) -> None:
+        environment = ImmutableSandboxedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
+        )
+        environment.filters["tojson"] = _tojson
+        environment.globals["raise_exception"] = _raise_exception
+        environment.globals["strftime_now"] = lambda form: now().strftime(form)
+        try:
+            self._template = environment.from_string(source)
+        except jinja2.TemplateSyntaxError as error:
+            raise ChatTemplateError(f"the chat template does not compile: line {error.lineno}: {error}") from error
+        self._special_tokens = dict(special_tokens)
+        self.renders_tools = "tools" in source
+        self.takes_parts = self._probe_parts()
+
+    def render(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()) -> str:
+        """Render messages up to where the assistant's answer begins.
+
+        Raises: InvalidRequestError: the template refused the messages; it may do so in any way.
+        """
+        try:
+            return self._template.render(
+                messages=messages,
+                tools=tools or None,
+                documents=None,
+                add_generation_prompt=True,
+                **self._special_tokens,
+            )
+        except Exception as error:  # a template is foreign code: whatever it raises, it is about what it was given
+            raise InvalidRequestError(
+                f"messages: the model's chat template refused them: {error}", param="messages"
+            ) from error
+
+    def _probe_parts(self) -> bool:
+        """Try a list of parts: its text, and nothing of its structure, must come out."""
+        probe = [{"role": "user", "content": [{"type": "text", "text": "probe-text"}]}]
+        try:
+            rendered = self.render(probe)
+        except InvalidRequestError:
+            return False
+        return "probe-text" in rendered and "'text'" not in rendered and '"text"' not in rendered
+
+
+class _Generation(Extension):
+    """`{% generation %}` marks the assistant's tokens for training; here only its body counts."""
+
+    tags = {"generation"}  # noqa: RUF012 -- jinja2 declares it as a plain class attribute
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.Scope(body, lineno=line)
+
+
+def _tojson(
+    value: object,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """Print JSON for a prompt: jinja's own filter would escape it for HTML."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def _raise_exception(message: str) -> NoReturn:
+    raise jinja2.TemplateError(message)

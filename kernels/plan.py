@@ -1,0 +1,52 @@
+"""What one step does to the cache: which slots it writes and which blocks its rows read.
+
+A plan is made once a step and used in every layer, so that masks and indices are not computed once a layer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PagedBatch:
+    """The rows of one step, request after request.
+
+    Row t of request r, in [query_start_loc[r], query_start_loc[r + 1]), sits at position
+    seq_lens[r] - query_start_loc[r + 1] + t and attends to the positions up to its own.
+    """
+
+    slot_mapping: IntArray
+    """[num_tokens]: block_id * block_size + offset that a row's key and value are written to."""
+    query_start_loc: IntArray
+    """[num_requests + 1]: first row of each request."""
+    seq_lens: IntArray
+    """[num_requests]: tokens of a request after this step's writes."""
+    block_tables: IntArray
+    """[num_requests, max_blocks]: block ids in order; what is past a request's last block is never read."""
+
+    @property
+    def query_lens(self) -> IntArray:
+        """[num_requests]: rows of each request."""
+        return np.diff(self.query_start_loc)
+
+
+class StepPlan(Protocol):
+    """One backend's preparation of a `PagedBatch`."""
+
+    def store_kv(
+        self, key: torch.Tensor, value: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor
+    ) -> None:
+        """See `kernels.ops.store_kv`."""
+
+    def paged_attention(
+        self, query: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor, scale: float
+    ) -> torch.Tensor:
+        """See `kernels.ops.paged_attention`."""

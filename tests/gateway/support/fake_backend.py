@@ -1,0 +1,157 @@
+"""A backend without an engine: deterministic replies, a prefix cache of hashes, and switches for what can go wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+
+from gateway.backends.base import (
+    Admission,
+    BackendFailedError,
+    BackendSnapshot,
+    BackendUnavailableError,
+    GenerationRequest,
+    ModelInfo,
+    TokenBatch,
+)
+
+HASH_BYTES = 16
+BLOCK_SIZE = 8
+TOTAL_BLOCKS = 1000
+
+
+@dataclass
+class FakeBackend:
+    """What a test may set, and what it may look at afterwards."""
+
+    reply: Sequence[int] = ()
+    """Tokens of every answer; the end-of-sequence token, where wanted, among them."""
+    ends: bool = True
+    """The last token of the reply is the model's own end; else the answer ends by length."""
+    batch_size: int = 1
+    delay_seconds: float = 0.0
+    """Before each batch."""
+    fail_after: int | None = None
+    """Batches before the engine dies."""
+    reject: Exception | None = None
+    """Raised in place of an admission."""
+    is_up: bool = True
+    eos_token_id: int = 0
+    max_model_len: int = 512
+    admit: asyncio.Event | None = None
+    """Admission waits for it."""
+
+    requests: list[GenerationRequest] = field(default_factory=list)
+    live: set[str] = field(default_factory=set)
+    """Waiting or running."""
+    aborted: list[str] = field(default_factory=list)
+    """Left before their end, while waiting or running."""
+    num_started: int = 0
+    num_stopped: int = 0
+    _cached: set[bytes] = field(default_factory=set)
+
+    async def start(self) -> None:
+        self.num_started += 1
+
+    async def stop(self) -> None:
+        self.num_stopped += 1
+
+    def ready(self) -> bool:
+        return self.is_up
+
+    def state(self) -> str:
+        return "ready" if self.is_up else "restarting: out of luck"
+
+    def model_info(self) -> ModelInfo:
+        self._check_up()
+        return ModelInfo(
+            max_model_len=self.max_model_len,
+            block_size=BLOCK_SIZE,
+            hash_seed=7,
+            hash_epoch=1,
+            namespace_fields={"model": "tiny"},
+            eos_token_ids=frozenset({self.eos_token_id}),
+        )
+
+    async def generate(self, request: GenerationRequest) -> FakeGeneration:
+        self._check_up()
+        self.requests.append(request)
+        self.live.add(request.request_id)
+        try:
+            if self.admit is not None:
+                await self.admit.wait()
+            if self.reject is not None:
+                raise self.reject
+        except BaseException:
+            self.abort(request.request_id)
+            raise
+        return FakeGeneration(self, request, self._admission(request))
+
+    async def snapshot(self) -> BackendSnapshot:
+        self._check_up()
+        active = len(self.live)
+        blocks = {
+            "total_blocks": TOTAL_BLOCKS,
+            "free_blocks": TOTAL_BLOCKS - active - len(self._cached),
+            "cached_blocks": len(self._cached),
+            "active_blocks": active,
+            "shared_blocks": 0,
+            "pinned_blocks": 0,
+            "shared_blocks_max": 0,
+            "pinned_blocks_max": 0,
+        }
+        return BackendSnapshot(blocks=blocks, counters={"evicted_blocks": 3}, num_running=active, num_waiting=0)
+
+    def abort(self, request_id: str) -> None:
+        if request_id in self.live:
+            self.live.remove(request_id)
+            self.aborted.append(request_id)
+
+    def _check_up(self) -> None:
+        if not self.is_up:
+            raise BackendUnavailableError("the engine restarts", retry_after_seconds=3)
+
+    def _admission(self, request: GenerationRequest) -> Admission:
+        """Reuse the blocks whose hashes were seen, but never the last token's."""
+        hashes = request.block_hashes
+        keys = [hashes[start : start + HASH_BYTES] for start in range(0, len(hashes), HASH_BYTES)]
+        num_tokens = len(request.token_ids)
+        num_hits = 0
+        while num_hits < (num_tokens - 1) // BLOCK_SIZE and keys[num_hits] in self._cached:
+            num_hits += 1
+        self._cached.update(keys)
+        reasons = {}
+        if num_hits:
+            reasons["hit"] = num_hits
+        if len(keys) > num_hits:
+            reasons["diverged" if num_hits else "never_cached"] = len(keys) - num_hits
+        return Admission(num_tokens, num_hits * BLOCK_SIZE, reasons)
+
+
+class FakeGeneration:
+    """Hands out the reply, batch by batch."""
+
+    def __init__(self, backend: FakeBackend, request: GenerationRequest, admission: Admission) -> None:
+        self.admission = admission
+        self._backend = backend
+        self._request = request
+
+    async def __aiter__(self) -> AsyncIterator[TokenBatch]:
+        backend, request = self._backend, self._request
+        reply = list(backend.reply)[: request.sampling.max_tokens]
+        ended = backend.ends and len(reply) == len(backend.reply)
+        for number, start in enumerate(range(0, len(reply), backend.batch_size)):
+            await asyncio.sleep(backend.delay_seconds)
+            if number == backend.fail_after:
+                backend.live.discard(request.request_id)
+                raise BackendFailedError("the engine died")
+            batch = reply[start : start + backend.batch_size]
+            reason = None
+            if start + backend.batch_size >= len(reply):
+                reason = "stop" if ended else "length"
+                backend.live.discard(request.request_id)
+            yield TokenBatch(batch, reason)
+
+    def abort(self) -> None:
+        self._backend.abort(self._request.request_id)

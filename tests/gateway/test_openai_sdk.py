@@ -1,0 +1,102 @@
+"""The real SDK against a real server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import openai
+import pytest
+
+from gateway.app import create_app
+from gateway.model_files import ModelFiles
+from gateway.settings import Settings
+from tests.gateway.support.fake_backend import FakeBackend
+from tests.gateway.support.server import running
+
+MESSAGES = [{"role": "system", "content": "You are helpful."}, {"role": "user", "content": "hi"}]
+REPLY = "hello world, over the lazy dog"
+
+
+@pytest.fixture
+async def base_url(backend: FakeBackend, model_files: ModelFiles) -> AsyncIterator[str]:
+    async with running(create_app(Settings(), backend, model_files)) as port:
+        yield f"http://127.0.0.1:{port}/v1"
+
+
+async def test_sync_client(base_url: str) -> None:
+    def work() -> None:
+        with openai.OpenAI(base_url=base_url, api_key="ignored", max_retries=0) as client:
+            completion = client.chat.completions.create(model="tiny", messages=MESSAGES)
+            assert completion.choices[0].message.content == REPLY
+            assert completion.usage.prompt_tokens_details.cached_tokens == 0
+            again = client.chat.completions.create(model="tiny", messages=MESSAGES)
+            assert again.usage.prompt_tokens_details.cached_tokens > 0
+            chunks = list(client.chat.completions.create(model="tiny", messages=MESSAGES, stream=True))
+            assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == REPLY
+            assert chunks[0].choices[0].delta.role == "assistant"
+            assert chunks[-1].choices[0].finish_reason == "stop"
+            assert [model.id for model in client.models.list()] == ["tiny"]
+            assert client.models.retrieve("tiny").owned_by == "prefixgate"
+
+    await asyncio.to_thread(work)
+
+
+async def test_async_client_streams_with_usage_and_extensions(base_url: str, backend: FakeBackend) -> None:
+    async with openai.AsyncOpenAI(base_url=base_url, api_key="ignored", max_retries=0) as client:
+        stream = await client.chat.completions.create(
+            model="tiny",
+            messages=MESSAGES,
+            stream=True,
+            stream_options={"include_usage": True},
+            extra_body={"top_k": 5, "ignore_eos": True},
+        )
+        chunks = [chunk async for chunk in stream]
+    assert "".join(choice.delta.content or "" for chunk in chunks for choice in chunk.choices) == REPLY
+    assert chunks[-1].choices == []
+    assert chunks[-1].usage.completion_tokens == len(backend.reply)
+    assert (backend.requests[0].sampling.top_k, backend.requests[0].sampling.ignore_eos) == (5, True)
+
+
+async def test_async_stream_helper_gives_the_final_message(base_url: str) -> None:
+    async with (
+        openai.AsyncOpenAI(base_url=base_url, api_key="ignored", max_retries=0) as client,
+        client.chat.completions.stream(model="tiny", messages=MESSAGES) as stream,
+    ):
+        final = await stream.get_final_completion()
+    assert final.choices[0].message.content == REPLY
+
+
+async def test_errors_become_the_sdks_exceptions(base_url: str, backend: FakeBackend) -> None:
+    async with openai.AsyncOpenAI(base_url=base_url, api_key="ignored", max_retries=0) as client:
+        with pytest.raises(openai.NotFoundError) as caught:
+            await client.chat.completions.create(model="other", messages=MESSAGES)
+        assert (caught.value.code, caught.value.param) == ("model_not_found", "model")
+        with pytest.raises(openai.BadRequestError, match="temperature"):
+            await client.chat.completions.create(model="tiny", messages=MESSAGES, temperature=3)
+        backend.is_up = False
+        with pytest.raises(openai.InternalServerError) as down:
+            await client.chat.completions.create(model="tiny", messages=MESSAGES)
+        assert down.value.response.headers["retry-after"] == "3"
+
+
+async def test_engine_that_dies_while_streaming_raises_in_the_loop(base_url: str, backend: FakeBackend) -> None:
+    backend.fail_after = 3
+    async with openai.AsyncOpenAI(base_url=base_url, api_key="ignored", max_retries=0) as client:
+        stream = await client.chat.completions.create(model="tiny", messages=MESSAGES, stream=True)
+        with pytest.raises(openai.APIError, match="the engine died"):
+            async for _ in stream:
+                pass
+
+
+async def test_leaving_a_stream_early_aborts_the_generation(base_url: str, backend: FakeBackend) -> None:
+    backend.reply, backend.delay_seconds = [50] * 400, 0.005
+    async with openai.AsyncOpenAI(base_url=base_url, api_key="ignored", max_retries=0) as client:
+        stream = await client.chat.completions.create(model="tiny", messages=MESSAGES, stream=True)
+        async for _ in stream:
+            break
+        await stream.close()
+    async with asyncio.timeout(3):
+        while backend.live:
+            await asyncio.sleep(0.01)
+    assert len(backend.aborted) == 1

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from gateway.auth import Identity
+from gateway.backends.base import Admission, GenerationRequest, ModelInfo, Sampling
+from gateway.chat_wire import cache_header
+from gateway.prefix import PrefixHasher
+from prefixcache.hashing import hash_blocks, namespace
+from prefixcache.interface import Scope
+
+MODEL = ModelInfo(
+    max_model_len=100,
+    block_size=8,
+    hash_seed=5,
+    hash_epoch=1,
+    namespace_fields={"model": "m"},
+    eos_token_ids=frozenset(),
+)
+TOKENS = np.arange(20, dtype=np.int32)
+
+
+def request(hasher: PrefixHasher, tenant: str = "a", model: ModelInfo = MODEL) -> GenerationRequest:
+    return hasher.request("id", TOKENS, Sampling(max_tokens=1), identity=Identity(tenant), model=model)
+
+
+def test_prompt_is_hashed_in_the_tenants_namespace() -> None:
+    made = request(PrefixHasher())
+    space = namespace({"model": "m"}, scope="tenant:a")
+    assert made.scopes == [(space, 2)]
+    assert made.block_hashes == hash_blocks(TOKENS, block_size=8, scopes=(Scope(space, 2),), seed=5)
+    assert len(made.block_hashes) == 2 * 16
+
+
+def test_namespaces_are_kept_apart_by_tenant_and_epoch() -> None:
+    hasher = PrefixHasher()
+    reloaded = dataclasses.replace(MODEL, hash_epoch=2, namespace_fields={"model": "n"})
+    spaces = [request(hasher).scopes, request(hasher, "b").scopes, request(hasher, model=reloaded).scopes]
+    assert len({scopes[0][0] for scopes in spaces}) == 3
+    assert request(hasher).scopes == spaces[0]
+
+
+@pytest.mark.parametrize(
+    ("cached", "reasons", "word"),
+    [
+        (16, {"hit": 2}, "hit"),
+        (16, {"hit": 2, "diverged": 1, "never_cached": 3}, "diverged"),
+        (20, {"hit": 2, "copied": 1}, "hit"),
+        (20, {"share_cap": 2, "evicted": 1}, "evicted"),
+        (0, {"other_scope": 2}, "never_cached"),
+        (0, {"hit": 0, "cold_restart": 2}, "cold_restart"),
+        (0, {}, "never_cached"),
+    ],
+)
+def test_cache_header_names_why_the_first_block_was_not_reused(cached: int, reasons: dict[str, int], word: str) -> None:
+    header = cache_header(Admission(30, cached, reasons), ["a", "b"])
+    assert header == f"cached={cached}; prompt=30; reason={word}; rules=a,b".encode()

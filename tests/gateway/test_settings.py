@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import pytest
+
+from engine.config import CacheConfig, EngineConfig, SchedulerConfig
+from gateway.__main__ import main
+from gateway.options import parse_options
+from gateway.settings import BLOCK_SIZES, Settings
+
+FLAGS = "host port db model-dir chat-template dtype block-size num-blocks max-model-len max-num-seqs "
+FLAGS += "max-num-batched-tokens prefill-chunk kv-cache-dtype max-shared-ratio max-pinned-ratio growth-reserve"
+
+
+def test_defaults_are_those_of_the_engine() -> None:
+    settings = Settings()
+    for config in (CacheConfig(), SchedulerConfig(), EngineConfig(model_path="x")):
+        for name in set(config.__slots__) & Settings.model_fields.keys():
+            assert getattr(settings, name) == getattr(config, name), name
+    assert (settings.model, settings.host, settings.port) == ("smollm2-135m-instruct", "127.0.0.1", 8000)
+    for block_size in BLOCK_SIZES:
+        CacheConfig(block_size=block_size)
+
+
+def test_flags_win_over_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREFIXGATE_PORT", "9000")
+    monkeypatch.setenv("PREFIXGATE_NUM_BLOCKS", "77")
+    monkeypatch.setenv("PREFIXGATE_HOST", "")
+    settings = parse_options(["some/model", "--port", "9001"])
+    assert (settings.model, settings.port, settings.num_blocks) == ("some/model", 9001, 77)
+    assert settings.host == "127.0.0.1"
+
+
+def test_prefill_chunk_none_is_no_limit() -> None:
+    assert parse_options(["--prefill-chunk", "none"]).prefill_chunk == 0
+    assert parse_options(["--prefill-chunk=64"]).prefill_chunk == 64
+
+
+def test_help_names_every_flag_its_default_and_its_variable(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parse_options(["--help"])
+    assert caught.value.code == 0
+    text = " ".join(capsys.readouterr().out.split())
+    for flag in FLAGS.split():
+        assert f"--{flag} " in text
+        assert f"PREFIXGATE_{flag.upper().replace('-', '_')}]" in text
+    assert "(default: 8000)" in text
+    assert "PREFIXGATE_ADMIN_KEY" in text
+    assert "--admin-key" not in text
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--prot", "1"], ["unrecognized", "--prot"]),
+        (["--por", "1"], ["unrecognized", "--por"]),
+        (["--admin-key", "x"], ["unrecognized"]),
+        (["--port", "abc"], ["--port", "'abc'", "integer"]),
+        (["--port", "70000"], ["--port", "'70000'", "65535"]),
+        (["--block-size", "12"], ["--block-size", "'12'", "8, 16, 32 or 64"]),
+        (["--num-blocks", "1"], ["--num-blocks", "'1'", "2"]),
+        (["--max-model-len", "0"], ["--max-model-len", "'0'", "1"]),
+        (["--prefill-chunk", "-1"], ["--prefill-chunk", "'-1'", "0"]),
+        (["--kv-cache-dtype", "int8"], ["--kv-cache-dtype", "'int8'", "'auto'"]),
+        (["--dtype", "fp8"], ["--dtype", "'fp8'", "'bfloat16'"]),
+        (["--max-shared-ratio", "1.5"], ["--max-shared-ratio", "'1.5'", "1"]),
+        (["--max-shared-ratio", "nan"], ["--max-shared-ratio", "'nan'"]),
+        (["--max-pinned-ratio", "0.9"], ["--max-pinned-ratio", "0.9", "--max-shared-ratio (0.5)"]),
+        (["--max-num-batched-tokens", "8"], ["--max-num-batched-tokens", "8", "--max-num-seqs (32)"]),
+        (["--db", "sqlite:///x.db"], ["--db", "sqlite:///x.db"]),
+        (["one", "two"], ["unrecognized", "two"]),
+    ],
+)
+def test_bad_option_exits_with_2_and_says_what_was_wanted(
+    argv: list[str], words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parse_options(argv)
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert caught.value.code == 2
+    assert message.startswith("prefixgate serve: error: ")
+    assert all(word in message for word in words), message
+
+
+def test_bad_environment_names_its_variable_and_no_secret(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PREFIXGATE_PORT", "x")
+    monkeypatch.setenv("PREFIXGATE_ADMIN_KEY", "hush")
+    with pytest.raises(SystemExit):
+        parse_options([])
+    message = capsys.readouterr().err
+    assert "PREFIXGATE_PORT" in message
+    assert "PREFIXGATE_ADMIN_KEY: wanted at least 8 characters" in message
+    assert "hush" not in message
+
+
+def test_secret_is_masked_when_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREFIXGATE_ADMIN_KEY", "open-sesame")
+    assert "open-sesame" not in repr(Settings())
+
+
+def test_command_is_looked_up(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("prefixgate ")
+    assert main(["--help"]) == 0
+    assert "serve" in capsys.readouterr().out
+    assert main([]) == 2
+    assert main(["sevre"]) == 2
+    assert "'sevre'" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as caught:
+        main(["serve", "--nonsense"])
+    assert caught.value.code == 2

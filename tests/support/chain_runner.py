@@ -1,0 +1,94 @@
+"""A model runner without a model, whose answers betray every wrong block.
+
+The "KV" of a token is a running digest over all tokens before it, read from the previous *slot* through the block
+table, as attention would. The sampled token depends on the digest of the last one. So a stale block, a missing copy,
+a block shared too early or a lost token changes the answer, and `expected_tokens` says what it should have been.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from engine.batch import ScheduledRequest, SchedulerOutput, StepOutput
+
+VOCAB_SIZE = 1000
+EOS_TOKEN_ID = 0
+POISON = np.uint64(0xDEAD_BEEF_DEAD_BEEF)
+_MULTIPLIER = 0x9E37_79B9_7F4A_7C15
+_MASK = (1 << 64) - 1
+
+
+def _mix(digest: int, token_id: int) -> int:
+    mixed = ((digest ^ (token_id + 1)) * _MULTIPLIER) & _MASK
+    return mixed ^ (mixed >> 29)
+
+
+def _token(digest: int) -> int:
+    return 1 + digest % (VOCAB_SIZE - 1)
+
+
+def expected_tokens(prompt: Sequence[int], num_tokens: int) -> list[int]:
+    """The answer to a prompt, computed without any cache."""
+    digest = 0
+    for token_id in prompt:
+        digest = _mix(digest, int(token_id))
+    answer = []
+    for _ in range(num_tokens):
+        answer.append(_token(digest))
+        digest = _mix(digest, answer[-1])
+    return answer
+
+
+class ChainRunner:
+    """See the module."""
+
+    def __init__(
+        self,
+        *,
+        num_blocks: int = 64,
+        block_size: int = 8,
+        max_model_len: int = 4096,
+        eos_token_ids: frozenset[int] = frozenset({EOS_TOKEN_ID}),
+        step_seconds: float = 0.0,
+    ) -> None:
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self.max_model_len = max_model_len
+        self.eos_token_ids = eos_token_ids
+        self.vocab_size = VOCAB_SIZE
+        self.step_seconds = step_seconds
+        self.slots = np.full(num_blocks * block_size, POISON, dtype=np.uint64)
+        self.steps: list[SchedulerOutput] = []
+        self.fail_next: Exception | None = None
+
+    def execute(self, output: SchedulerOutput) -> StepOutput:
+        """Copy, then extend each request's digests."""
+        if self.step_seconds:
+            time.sleep(self.step_seconds)
+        if self.fail_next is not None:
+            error, self.fail_next = self.fail_next, None
+            raise error
+        self.steps.append(output)
+        for copy in output.copies:
+            src, dst = copy.src * self.block_size, copy.dst * self.block_size
+            self.slots[dst : dst + copy.num_tokens] = self.slots[src : src + copy.num_tokens]
+        sampled = {}
+        for request in output.requests:
+            digest = self._extend(request)
+            if request.sample:
+                sampled[request.request_id] = _token(digest)
+        return StepOutput(sampled)
+
+    def _extend(self, request: ScheduledRequest) -> int:
+        position = request.num_computed_tokens
+        digest = int(self.slots[self._slot(request, position - 1)]) if position else 0
+        for offset, token_id in enumerate(request.token_ids):
+            digest = _mix(digest, int(token_id))
+            self.slots[self._slot(request, position + offset)] = digest
+        return digest
+
+    def _slot(self, request: ScheduledRequest, position: int) -> int:
+        return request.block_ids[position // self.block_size] * self.block_size + position % self.block_size

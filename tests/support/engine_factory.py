@@ -1,0 +1,96 @@
+"""Small engines and requests for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from engine.config import CacheConfig, EngineConfig, SchedulerConfig
+from engine.llm_engine import LLMEngine
+from engine.messages import AddRequest, Admitted, RequestFailed, SamplingParams, StepOutputs
+from prefixcache.hashing import hash_blocks, namespace
+from prefixcache.interface import Scope
+from tests.support.chain_runner import ChainRunner
+
+
+def make_config(
+    *,
+    block_size: int = 8,
+    max_num_seqs: int = 8,
+    max_num_batched_tokens: int = 64,
+    prefill_chunk: int = 16,
+    **cache: object,
+) -> EngineConfig:
+    """An engine config with small numbers; `cache` goes to CacheConfig."""
+    return EngineConfig(
+        model_path="-",
+        cache=CacheConfig(block_size=block_size, **cache),  # type: ignore[arg-type]
+        scheduler=SchedulerConfig(max_num_seqs, max_num_batched_tokens, prefill_chunk),
+    )
+
+
+def make_engine(runner: ChainRunner | None = None, **config: object) -> tuple[LLMEngine, ChainRunner]:
+    """An engine over a chain runner."""
+    runner = runner or ChainRunner()
+    return LLMEngine(make_config(block_size=runner.block_size, **config), runner, hash_seed=7), runner  # type: ignore[arg-type]
+
+
+def add_request(
+    engine: LLMEngine,
+    request_id: str,
+    prompt: Sequence[int],
+    *,
+    max_tokens: int = 8,
+    scope: str = "public",
+    **sampling: object,
+) -> None:
+    """Send a prompt as the gateway would."""
+    token_ids = np.asarray(prompt, dtype=np.int32)
+    scopes = (Scope(namespace({"model": "test"}, scope=scope), 0),)
+    hashes = hash_blocks(token_ids, block_size=engine._config.cache.block_size, scopes=scopes, seed=engine.hash_seed)
+    engine.add(
+        AddRequest(
+            request_id=request_id,
+            token_ids=token_ids.tobytes(),
+            block_hashes=hashes,
+            scopes=[(s.namespace, s.num_blocks) for s in scopes],
+            hash_epoch=engine.hash_epoch,
+            sampling=SamplingParams(max_tokens=max_tokens, **sampling),  # type: ignore[arg-type]
+        )
+    )
+
+
+class Transcript:
+    """What an engine said, by request."""
+
+    def __init__(self) -> None:
+        self.tokens: dict[str, list[int]] = {}
+        self.finish: dict[str, str] = {}
+        self.admitted: dict[str, Admitted] = {}
+        self.failed: dict[str, RequestFailed] = {}
+
+    def step(self, engine: LLMEngine) -> None:
+        """Run one step and take its messages."""
+        for message in engine.step():
+            match message:
+                case Admitted():
+                    assert message.request_id not in self.admitted, "admitted twice"
+                    self.admitted[message.request_id] = message
+                case RequestFailed():
+                    self.failed[message.request_id] = message
+                case StepOutputs(outputs):
+                    for output in outputs:
+                        assert output.request_id not in self.finish, "token after the end"
+                        self.tokens.setdefault(output.request_id, []).extend(output.token_ids)
+                        if output.finish_reason:
+                            self.finish[output.request_id] = output.finish_reason
+        engine.cache.check_integrity()
+
+    def run(self, engine: LLMEngine, *, max_steps: int = 10_000) -> Transcript:
+        """Step until there is no work."""
+        for _ in range(max_steps):
+            if not engine.has_work:
+                return self
+            self.step(engine)
+        raise AssertionError(f"engine still busy after {max_steps} steps")
