@@ -14,7 +14,7 @@ from engine.batch import ScheduledRequest, SchedulerOutput, StepOutput
 from engine.config import SchedulerConfig
 from engine.messages import Admitted, TokenOutput
 from engine.request import Request, RequestStatus
-from prefixcache import PrefixCache
+from prefixcache import Allocation, PrefixCache
 from prefixcache.interface import CopyOp
 
 
@@ -175,16 +175,18 @@ class Scheduler:
             request.status = RequestStatus.RUNNING
             self._running.append(request)
             step.output.copies.extend(allocation.copies)
-            self._record_admission(request, allocation.num_cached_tokens, dict(allocation.reasons))
+            self._record_admission(request, allocation)
             self._schedule_running(request, step)
         self._waiting.extendleft(reversed(passed_over))
 
-    def _record_admission(self, request: Request, num_cached_tokens: int, reasons: dict[str, int]) -> None:
+    def _record_admission(self, request: Request, allocation: Allocation) -> None:
         if request.was_admitted:
             return
         request.was_admitted = True
+        num_cached_tokens = allocation.num_cached_tokens
         self.counters.prompt_tokens += request.num_prompt_tokens
         self.counters.cached_tokens += num_cached_tokens
+        reasons = {reason.value: num_blocks for reason, num_blocks in allocation.reasons.items()}
         self._admitted.append(Admitted(request.request_id, request.num_prompt_tokens, num_cached_tokens, reasons))
 
     def _chunk(self, request: Request, step: _Step) -> int:

@@ -205,6 +205,13 @@ class BlockIndex:
         if parent != NO_BLOCK:
             yield from self._siblings(self._newest_child[parent])
 
+    def every_child(self) -> Iterator[int]:
+        """All blocks that are listed as somebody's child."""
+        for child in self._openings.values():
+            yield from self._siblings(child)
+        for parent in self.by_key.values():
+            yield from self._siblings(self._newest_child[parent])
+
     def _siblings(self, child: int) -> Iterator[int]:
         while child != NO_BLOCK:
             yield child

@@ -65,20 +65,20 @@ class Match:
         "_owner",
         "block_size",
         "chain",
-        "hash_epoch",
         "is_open",
+        "is_stale",
         "num_pending_blocks",
         "overlap",
         "partial_source",
         "tokens",
     )
 
-    def __init__(self, owner: MatchOwner, tokens: TokenBlocks, hash_epoch: int) -> None:
+    def __init__(self, owner: MatchOwner, tokens: TokenBlocks, *, is_stale: bool) -> None:
         self._owner = owner
         self.tokens = tokens
         self.block_size = tokens.block_size
-        self.hash_epoch = hash_epoch
-        """Names the seed that the ingress hashed with."""
+        self.is_stale = is_stale
+        """The ingress hashed with the seed of an earlier worker."""
         self.is_open = True
         self.chain: list[int] = []
         """READY blocks that hold the prompt's first blocks."""

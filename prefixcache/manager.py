@@ -24,7 +24,6 @@ from prefixcache.interface import (
     PinResult,
     PrefixCacheConfig,
     Prompt,
-    Reason,
 )
 from prefixcache.overlap import common_tokens
 from prefixcache.policy import POLICIES
@@ -48,38 +47,45 @@ class PrefixCache:
         self._ghosts = GhostList(config.ghost_factor * config.num_blocks)
         self._table_index = TableIndex(self._pool, self._index)
         self._retention = Retention(self._pool, self._index, _share(config.max_pinned_ratio, config.num_blocks))
-        self._explainer = Explainer(self._index, self._ghosts, config.hash_epoch)
+        self._explainer = Explainer(self._index, self._ghosts, enabled=config.enabled)
         self._tables: dict[BlockTable, None] = {}
         self._matches: dict[Match, None] = {}
         self._max_shared_blocks = _share(config.max_shared_ratio, config.num_blocks)
         self._counters = {"evicted_blocks": 0, "copies": 0, "copied_tokens": 0, "share_cap_copies": 0}
 
     def max_request_tokens(self) -> int:
-        """A request whose prompt + max_tokens is larger can never be admitted."""
-        return self.config.num_blocks * self.config.block_size
+        """A request whose prompt + max_tokens is larger cannot be admitted; pins lower it while they last."""
+        return (self.config.num_blocks - len(self._pool.pins)) * self.config.block_size
 
     def match(self, prompt: Prompt) -> Match:
         """Find the longest READY prefix and keep it from eviction until the match is admitted or released.
 
-        At least the last token of a prompt is always left to compute, for its logits are needed.
+        At least the last token of a prompt is always left to compute, for its logits are needed. A match that is
+        released makes what it found recent: somebody waits for it.
         """
+        match = self._find(prompt)
+        self._pool.lock(match.chain)
+        if match.partial_source is not None:
+            self._pool.lock((match.partial_source,))
+        self._matches[match] = None
+        return match
+
+    def _find(self, prompt: Prompt) -> Match:
         tokens = TokenBlocks.of_prompt(prompt, self.config, self._hasher)
-        match = Match(self, tokens, prompt.hash_epoch)
+        match = Match(self, tokens, is_stale=bool(prompt.block_hashes) and prompt.hash_epoch != self.config.hash_epoch)
         if self.config.enabled:
             chain = self._index.longest_chain(tokens, (tokens.num_tokens - 1) // self.config.block_size)
             match.chain = self._ready(chain)
             match.num_pending_blocks = len(chain) - len(match.chain)
             if not match.num_pending_blocks:
-                self._match_partial(match)
-            self._pool.lock(match.chain)
-        self._matches[match] = None
+                self._find_partial(match)
         return match
 
     def _ready(self, chain: list[int]) -> list[int]:
         num_ready = bytes(map(self._pool.ready.__getitem__, chain)).find(0)
         return chain if num_ready < 0 else chain[:num_ready]
 
-    def _match_partial(self, match: Match) -> None:
+    def _find_partial(self, match: Match) -> None:
         """Look behind the full blocks for the block that begins most like the prompt's next one."""
         position = len(match.chain)
         wanted = match.tokens.tokens_from(position, match.tokens.num_tokens - 1)
@@ -94,8 +100,6 @@ class PrefixCache:
                     match.partial_source = child
         if match.overlap < self.config.min_partial_tokens:
             match.partial_source = None
-        if match.partial_source is not None:
-            self._pool.lock((match.partial_source,))
 
     def release_match(self, match: Match) -> None:
         """Unlock what a match holds; `Match.release` is the way to call this."""
@@ -125,7 +129,7 @@ class PrefixCache:
             max_tokens=num_tokens + max_new_tokens,
         )
         table.num_sequences = num_sequences
-        reasons = self._reasons(match, num_shared, num_blocks)
+        reasons = self._explainer.count(match, num_shared=num_shared, num_blocks=num_blocks)
         fresh = self._allocate(num_blocks - num_shared)
         table.block_ids = match.chain[:num_shared] + fresh
         table.num_indexed = num_shared
@@ -174,11 +178,6 @@ class PrefixCache:
             self._pool.unlock((match.partial_source,))  # it may be the very block that is missing
             match.partial_source, match.overlap = None, 0
         return wanted <= self._pool.num_available
-
-    def _reasons(self, match: Match, num_shared: int, num_blocks: int) -> dict[Reason, int]:
-        if not self.config.enabled:
-            return {Reason.DISABLED: num_blocks}
-        return self._explainer.count(match, num_shared=num_shared, num_blocks=num_blocks)
 
     def _allocate(self, count: int) -> list[int]:
         blocks, evicted = self._pool.allocate(count)
@@ -242,13 +241,13 @@ class PrefixCache:
             new_token_ids: Accepted tokens behind all those known so far.
         """
         self._check_running(table)
+        limit = min(table.num_tokens, table.tokens.num_tokens + len(new_token_ids))
+        if not table.num_computed_tokens <= num_computed_tokens <= limit:
+            raise BlockStateError(
+                f"num_computed_tokens: got {num_computed_tokens}, wanted {table.num_computed_tokens} to {limit}"
+            )
         if len(new_token_ids):
             table.tokens.append(new_token_ids)
-        if not table.num_computed_tokens <= num_computed_tokens <= min(table.num_tokens, table.tokens.num_tokens):
-            raise BlockStateError(
-                f"num_computed_tokens: got {num_computed_tokens}, wanted {table.num_computed_tokens} to "
-                f"{min(table.num_tokens, table.tokens.num_tokens)}"
-            )
         start = table.num_full_computed_blocks
         table.num_computed_tokens = num_computed_tokens
         stop = table.num_full_computed_blocks
@@ -308,9 +307,7 @@ class PrefixCache:
 
     def pin(self, prompt: Prompt) -> PinResult:
         """Keep the READY full blocks of a prompt from eviction, within `max_pinned_ratio` and the sharing cap."""
-        tokens = TokenBlocks.of_prompt(prompt, self.config, self._hasher)
-        chain = self._ready(self._index.longest_chain(tokens, tokens.num_full_blocks))
-        return self._retention.pin(chain, self._max_shared_blocks)
+        return self._retention.pin(self._ready_blocks(prompt), self._max_shared_blocks)
 
     def unpin(self, pin: Pin) -> None:
         """Give a pin back."""
@@ -318,9 +315,11 @@ class PrefixCache:
 
     def prioritize(self, prompt: Prompt, *, level: int, expires_at: float = inf) -> Priority:
         """Evict the READY full blocks of a prompt after those of a lower level; policy `lru` does not look at it."""
+        return self._retention.prioritize(self._ready_blocks(prompt), level, expires_at)
+
+    def _ready_blocks(self, prompt: Prompt) -> list[int]:
         tokens = TokenBlocks.of_prompt(prompt, self.config, self._hasher)
-        chain = self._ready(self._index.longest_chain(tokens, tokens.num_full_blocks))
-        return self._retention.prioritize(chain, level, expires_at)
+        return self._ready(self._index.longest_chain(tokens, tokens.num_full_blocks))
 
     def end_priority(self, priority: Priority) -> None:
         """Give a priority back; harmless when it has expired."""
@@ -337,15 +336,14 @@ class PrefixCache:
         self._max_shared_blocks = _share(ratio, self.config.num_blocks)
 
     def explain(self, prompt: Prompt, *, reveal_other_scopes: bool = False) -> Explanation:
-        """Tell what of a prompt is cached now and where the nearest cached text differs.
+        """Tell what of a prompt is cached now and where the nearest cached text differs. Changes nothing.
 
         Args:
             prompt: As for `match`.
             reveal_other_scopes: Say `other_scope` where another tenant has the block. For the operator only: a
                 tenant must never see it.
         """
-        with self.match(prompt) as match:
-            return self._explainer.explain(match, self._pool.ready, reveal_other_scopes=reveal_other_scopes)
+        return self._explainer.explain(self._find(prompt), self._pool.ready, reveal_other_scopes=reveal_other_scopes)
 
     def _check_running(self, table: BlockTable) -> None:
         if table not in self._tables:

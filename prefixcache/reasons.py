@@ -13,13 +13,15 @@ from prefixcache.overlap import common_tokens
 class Explainer:
     """Turns what a match found into reasons. Reads the index and the ghosts, changes nothing."""
 
-    def __init__(self, index: BlockIndex, ghosts: GhostList, hash_epoch: int) -> None:
+    def __init__(self, index: BlockIndex, ghosts: GhostList, *, enabled: bool) -> None:
         self._index = index
         self._ghosts = ghosts
-        self._hash_epoch = hash_epoch
+        self._enabled = enabled
 
     def count(self, match: Match, *, num_shared: int, num_blocks: int) -> dict[Reason, int]:
         """Reasons of the first `num_blocks` blocks, of which `num_shared` are used in place."""
+        if not self._enabled:
+            return {Reason.DISABLED: num_blocks}
         copied = match.partial_source is not None
         counts = {
             Reason.HIT: num_shared,
@@ -35,15 +37,15 @@ class Explainer:
             if not evicted and not copied and match.overlap:
                 counts[Reason.BELOW_MIN_REUSE] = 1
                 rest -= 1
-            reason = self.of_unknown_block(match)
+            reason = self._of_unknown_block(match)
             counts[reason] = counts.get(reason, 0) + rest
         return {reason: number for reason, number in counts.items() if number}
 
-    def of_unknown_block(self, match: Match) -> Reason:
+    def _of_unknown_block(self, match: Match) -> Reason:
         """The reason of a block that was never seen behind this chain."""
-        if match.chain and self._has_other_child(match):
+        if match.chain and not match.num_pending_blocks and self._has_other_child(match):
             return Reason.DIVERGED
-        if match.hash_epoch != self._hash_epoch:
+        if match.is_stale:
             return Reason.COLD_RESTART
         return Reason.NEVER_CACHED
 

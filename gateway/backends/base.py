@@ -64,7 +64,10 @@ class TokenBatch:
 class Generation(Protocol):
     """One running generation. Iterate it once; leave early only through `abort`."""
 
-    admission: Admission
+    @property
+    def admission(self) -> Admission:
+        """What was reused."""
+        ...
 
     def __aiter__(self) -> AsyncIterator[TokenBatch]:
         """Yield batches until one has a finish_reason.

@@ -62,6 +62,7 @@ def run(app: FastAPI, backend: Backend, settings: Settings, *, model_name: str) 
         ws="none",
         lifespan="on",
         access_log=False,
+        server_header=False,
         log_config=None,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )

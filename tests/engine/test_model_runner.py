@@ -99,14 +99,18 @@ def test_execute_in_chunks_gives_the_logits_of_transformers(kind, changes, tmp_p
 
 def test_execute_batch_with_a_shared_prefix_gives_the_logits_of_each_alone(tiny):
     shared = make_prompt(24)
-    prompts = {name: shared + make_prompt(length, seed) for seed, (name, length) in enumerate({"a": 5, "b": 70}.items(), 1)}
+    prompts = {
+        name: shared + make_prompt(length, seed) for seed, (name, length) in enumerate({"a": 5, "b": 70}.items(), 1)
+    }
     prompts["c"] = make_prompt(200, 9)
     tables = {"a": [0, 1, 2, 3], "b": [0, 1, 2, *range(10, 20)], "c": list(range(20, 46))}
     runner, sampler = make_runner(tiny)
     runner.execute(SchedulerOutput([schedule("a", prompts["a"], 0, 28, tables["a"], sample=False)]))
     runner.execute(SchedulerOutput([schedule("c", prompts["c"], 0, 199, tables["c"], sample=False)]))
     mixed = [("a", 28, 29), ("b", 24, 94), ("c", 199, 200)]
-    output = runner.execute(SchedulerOutput([schedule(n, prompts[n], start, end, tables[n]) for n, start, end in mixed]))
+    output = runner.execute(
+        SchedulerOutput([schedule(n, prompts[n], start, end, tables[n]) for n, start, end in mixed])
+    )
     assert set(output.token_ids) == {"a", "b", "c"}
     for name, prompt in prompts.items():
         expected = reference_logits(tiny, prompt)[-1]
@@ -221,9 +225,7 @@ def test_namespace_fields_tell_apart_what_changes_the_cache(tiny, tmp_path):
 def test_num_threads_follow_the_caller(tiny):
     before = torch.get_num_threads()
     try:
-        ModelRunner(
-            EngineConfig(model_path=str(tiny), cache=CacheConfig(num_blocks=4)), num_threads=1
-        )
+        ModelRunner(EngineConfig(model_path=str(tiny), cache=CacheConfig(num_blocks=4)), num_threads=1)
         assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)

@@ -5,6 +5,7 @@ import os
 from collections.abc import AsyncIterator
 
 import httpx
+import hypothesis
 import pytest
 
 from gateway.app import create_app
@@ -13,6 +14,10 @@ from gateway.settings import Settings
 from gateway.tokenizer import Tokenizer
 from tests.gateway.support.fake_backend import FakeBackend
 from tests.gateway.support.tiny_model import EOS_ID, write_model
+
+# Cores are slow and shared; a deadline would measure them.
+hypothesis.settings.register_profile("gateway", deadline=None)
+hypothesis.settings.load_profile("gateway")
 
 
 @pytest.fixture(autouse=True)

@@ -310,8 +310,8 @@ async def test_headers_come_at_admission_and_pings_while_there_is_no_token(
 
 
 async def test_no_ping_where_tokens_flow(backend: FakeBackend, model_files: ModelFiles) -> None:
-    backend.delay_seconds = 0.01
-    app = create_app(Settings(), backend, model_files, ping_seconds=0.2)
+    backend.delay_seconds, backend.reply = 0.02, [*[50] * 40, EOS_ID]
+    app = create_app(Settings(), backend, model_files, ping_seconds=0.6)
     async with running(app) as port, httpx.AsyncClient() as client:
         answer = await client.post(f"http://127.0.0.1:{port}{PATH}", json=chat(stream=True))
     assert ": ping" not in answer.text

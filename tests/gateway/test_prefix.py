@@ -51,7 +51,7 @@ def test_namespaces_are_kept_apart_by_tenant_and_epoch() -> None:
         (20, {"hit": 2, "copied": 1}, "hit"),
         (20, {"share_cap": 2, "evicted": 1}, "evicted"),
         (0, {"other_scope": 2}, "never_cached"),
-        (0, {"hit": 0, "cold_restart": 2}, "cold_restart"),
+        (0, {"evicted": 0, "cold_restart": 2}, "cold_restart"),
         (0, {}, "never_cached"),
     ],
 )

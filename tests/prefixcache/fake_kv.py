@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from prefixcache import BlockTable, CopyOp, PrefixCache
 
 
@@ -25,17 +27,17 @@ class FakeKV:
     def write(self, table: BlockTable, start: int, stop: int) -> None:
         """Compute tokens [start, stop), which reads all before them."""
         self.check(table, start)
-        for position in range(start, stop):
+        for position, wanted in histories(table, start, stop):
             block = table.block_ids[position // self._size]
             assert self._cache._pool.ref_count[block] == 1, "wrote to a block in common use"
             assert not self._cache._pool.ready[block], "wrote to a block that others may match"
-            self.slots[block][position % self._size] = history(table, position)
+            self.slots[block][position % self._size] = wanted
 
     def check(self, table: BlockTable, num_tokens: int) -> None:
         """Tokens [0, num_tokens) are where the table says, with the right history."""
-        for position in range(num_tokens):
+        for position, wanted in histories(table, 0, num_tokens):
             slot = self.slots[table.block_ids[position // self._size]][position % self._size]
-            assert slot == history(table, position), f"wrong KV at token {position} of {table.block_ids}"
+            assert slot == wanted, f"wrong KV at token {position} of {table.block_ids}"
 
     def check_index(self) -> None:
         """Whatever can be matched holds what the index says."""
@@ -51,7 +53,9 @@ class FakeKV:
                 assert self.slots[block] == [(text[: len(text) - 4 * n], spaces) for n in reversed(range(self._size))]
 
 
-def history(table: BlockTable, position: int) -> object:
-    size = table.block_size
-    text = bytes(table.tokens._data[: 4 * (position + 1)])
-    return text, tuple(table.tokens.namespace_at(block) for block in range(position // size + 1))
+def histories(table: BlockTable, start: int, stop: int) -> Iterator[tuple[int, object]]:
+    """(position, the text up to it and the namespaces it lives in) of tokens [start, stop)."""
+    text, size = bytes(table.tokens._data), table.block_size
+    spaces = tuple(table.tokens.namespace_at(block) for block in range(-(-stop // size)))
+    for position in range(start, stop):
+        yield position, (text[: 4 * (position + 1)], spaces[: position // size + 1])

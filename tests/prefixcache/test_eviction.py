@@ -127,6 +127,7 @@ def test_pin_keeps_a_chain_from_eviction():
     cache.check_integrity()
     with cache.match(make_prompt(5, 6, 7)) as match:
         assert cache.admit(match, max_new_tokens=0) is None
+    assert cache.max_request_tokens() == 2 * BLOCK
     serve(cache, make_prompt(5, 6))
     with cache.match(make_prompt(1, 2, [9])) as match:
         assert match.num_cached_tokens == 2 * BLOCK

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from prefixcache import BlockTable, Pin, PrefixCache
+import pytest
+
+from prefixcache import BlockTable, Pin
 from tests.prefixcache.factories import BLOCK, make_cache, make_prompt
 from tests.prefixcache.fake_kv import FakeKV
 
@@ -27,7 +29,8 @@ WAITING, RUNNING, DONE = "waiting", "running", "done"
 class World:
     """A cache with three requests, and what can happen to them."""
 
-    def __init__(self, max_shared_ratio: float, events: tuple[Event, ...] = ()) -> None:
+    def __init__(self, max_shared_ratio: float, *, with_pins: bool, events: tuple[Event, ...] = ()) -> None:
+        self.with_pins = with_pins
         self.cache = make_cache(4, max_shared_ratio=max_shared_ratio, max_pinned_ratio=0.25, min_partial_tokens=3)
         self.kv = FakeKV(self.cache)
         self.status = [WAITING] * 3
@@ -47,13 +50,12 @@ class World:
         # The third request is a fork of the first as soon as there is one to fork and it has not run yet.
         if self.status[0] == RUNNING and self.status[2] == WAITING:
             yield "fork", 2
-        yield ("pin", 0) if self.current_pin is None else ("unpin", 0)
+        if self.with_pins:
+            yield ("pin", 0) if self.current_pin is None else ("unpin", 0)
 
     def apply(self, event: Event) -> None:
         name, number = event
         getattr(self, name)(number)
-        self.cache.check_integrity()
-        self.kv.check_index()
 
     def admit(self, number: int) -> None:
         with self.cache.match(PROMPTS[number]) as match:
@@ -114,6 +116,13 @@ class World:
         self.cache.unpin(self.current_pin)
         self.current_pin = None
 
+    def check(self) -> None:
+        self.cache.check_integrity()
+        self.kv.check_index()
+        for table in self.tables:
+            if table is not None:
+                self.kv.check(table, table.num_computed_tokens)
+        assert self.cache.snapshot().shared_blocks <= self.cache.config.max_shared_ratio * 4
 
     def state(self) -> object:
         """All that the future depends on."""
@@ -129,32 +138,39 @@ class World:
         queue = tuple(map(name, pool.queue))
         pinned = tuple(sorted(map(name, pool.pins)))
         used = sorted(names, key=names.__getitem__)
-        contents = tuple((index.keys[b], name(index.parents[b]) if index.keys[b] else None, pool.ready[b]) for b in used)
+        contents = tuple(
+            (index.keys[b], name(index.parents[b]) if index.keys[b] else None, pool.ready[b]) for b in used
+        )
         children = tuple(tuple(map(name, index.all_children(b))) for b in (-1, *used) if b < 0 or index.keys[b])
         return tuple(self.status), tables, queue, pinned, contents, children
 
 
-def explore(max_shared_ratio: float) -> tuple[dict[object, tuple[Event, ...]], dict[object, set[object]]]:
+def explore(
+    max_shared_ratio: float, *, with_pins: bool
+) -> tuple[dict[object, tuple[Event, ...]], dict[object, set[object]]]:
     """All reachable states with a shortest path to each, and who leads to whom."""
-    first = World(max_shared_ratio).state()
-    paths: dict[object, tuple[Event, ...]] = {first: ()}
+    world = World(max_shared_ratio, with_pins=with_pins)
+    paths: dict[object, tuple[Event, ...]] = {world.state(): ()}
     sources: dict[object, set[object]] = {}
-    todo = deque([first])
+    todo = deque([(world.state(), tuple(world.events()))])
     while todo:
-        state = todo.popleft()
-        for event in list(World(max_shared_ratio, paths[state]).events()):
-            world = World(max_shared_ratio, (*paths[state], event))
+        state, events = todo.popleft()
+        for event in events:
+            path = (*paths[state], event)
+            world = World(max_shared_ratio, with_pins=with_pins, events=path)
+            world.check()
             after = world.state()
             if event[0] != "abort":  # giving up is no way out
                 sources.setdefault(after, set()).add(state)
             if after not in paths:
-                paths[after] = (*paths[state], event)
-                todo.append(after)
+                paths[after] = path
+                todo.append((after, tuple(world.events())))
     return paths, sources
 
 
-def test_every_state_is_sound_and_leads_to_the_end():
-    paths, sources = explore(0.25)
+def check_everything(max_shared_ratio: float, *, with_pins: bool) -> int:
+    """Explore, prove that every state can still reach the end of all three requests, count the states."""
+    paths, sources = explore(max_shared_ratio, with_pins=with_pins)
     todo = [state for state in paths if state[0] == (DONE,) * 3]
     good = set(todo)
     while todo:
@@ -164,4 +180,14 @@ def test_every_state_is_sound_and_leads_to_the_end():
                 todo.append(source)
     dead_ends = [paths[state] for state in paths if state not in good]
     assert not dead_ends, min(dead_ends, key=len)
-    assert len(paths) > 1000
+    return len(paths)
+
+
+def test_every_state_is_sound_and_leads_to_the_end():
+    assert check_everything(0.25, with_pins=False) > 1000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("max_shared_ratio", [0.25, 0.5, 1.0])
+def test_every_state_with_pins_is_sound_and_leads_to_the_end(max_shared_ratio):
+    assert check_everything(max_shared_ratio, with_pins=True) > 5000

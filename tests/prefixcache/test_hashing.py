@@ -78,6 +78,8 @@ LOOK_ALIKES = [
     ({"a": "bc"}, "public"),
     ({"ab": "c"}, "public"),
     ({"a": "b", "c": ""}, "public"),
+    ({"a": "bNcVd"}, "public"),
+    ({"a": "b", "c": "d"}, "public"),
     ({"a": "", "bc": ""}, "public"),
     ({"a": "b"}, "tenant:c"),
     ({"a": "b", "S": "tenant", "T": "c"}, "public"),

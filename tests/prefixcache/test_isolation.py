@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from prefixcache import Prompt, Reason, Scope, namespace
+from prefixcache.hashing import xxh3_128
 from tests.prefixcache.factories import BLOCK, MODEL, PUBLIC, TENANT_A, TENANT_B, admit, make_cache, make_prompt, serve
 
 A = (Scope(TENANT_A, 0),)
@@ -19,6 +20,11 @@ def constant_hash(data: bytes, seed: int) -> bytes:
 
 def one_bit_hash(data: bytes, seed: int) -> bytes:
     return bytes([sum(data) & 1]) * 16
+
+
+def hash_of_position(data: bytes, seed: int) -> bytes:
+    """Blind to tokens and namespaces: all blocks at the same depth collide."""
+    return xxh3_128(data[: -4 * BLOCK][-16:], seed)
 
 
 def unhashed(prompt: Prompt) -> Prompt:
@@ -100,6 +106,21 @@ def test_match_same_tokens_behind_another_parent_miss():
     # The block of text 1 is there at its root, not behind text 1 itself.
     assert cached_tokens(cache, unhashed(make_prompt(1, 1, [9]))) == BLOCK
     assert cached_tokens(cache, unhashed(make_prompt(1, 1, 1, 1, [9]))) == BLOCK
+
+
+def test_match_long_run_of_collisions_is_verified_by_tokens():
+    cache = make_cache(16, hasher=hash_of_position)
+    serve(cache, unhashed(make_prompt(1, 2, 3, 4, [9])))
+    assert cached_tokens(cache, unhashed(make_prompt(1, 2, 3, 4, [9]))) == 4 * BLOCK
+    assert cached_tokens(cache, unhashed(make_prompt(1, 5, 6, 7, [9]))) == BLOCK
+    assert cached_tokens(cache, unhashed(make_prompt(1, 2, 3, 7, [9]))) == 3 * BLOCK
+
+
+def test_match_long_run_of_collisions_is_verified_by_namespace():
+    cache = make_cache(16, hasher=hash_of_position)
+    serve(cache, unhashed(make_prompt(1, 2, 3, 4, [9], scopes=PUBLIC_A)))
+    assert cached_tokens(cache, unhashed(make_prompt(1, 2, 3, 4, [9], scopes=PUBLIC_A))) == 4 * BLOCK
+    assert cached_tokens(cache, unhashed(make_prompt(1, 2, 3, 4, [9], scopes=PUBLIC_B))) == BLOCK
 
 
 def test_match_unknown_epoch_is_hashed_again():

@@ -27,6 +27,13 @@ def test_reasons_changed_first_block_is_never_cached():
     assert admit(cache, make_prompt(5, 2, 3)).reasons == {R.NEVER_CACHED: 3}
 
 
+def test_reasons_behind_a_block_in_the_making_are_not_diverged():
+    cache = make_cache(16)
+    serve(cache, make_prompt(1, [9]))
+    admit(cache, make_prompt(1, 2, [9]))
+    assert admit(cache, make_prompt(1, 2, 3, [9])).reasons == {R.HIT: 1, R.NOT_READY: 1, R.NEVER_CACHED: 2}
+
+
 def test_reasons_evicted_blocks_are_told_apart():
     cache = make_cache(4)
     serve(cache, make_prompt(1, 2, 3))
@@ -54,6 +61,7 @@ def test_reasons_too_short_a_start_is_below_min_reuse():
 def test_reasons_prompt_hashed_before_a_restart_is_a_cold_restart():
     cache = make_cache(16, hash_epoch=2)
     assert admit(cache, make_prompt(1, 2, epoch=1)).reasons == {R.COLD_RESTART: 2}
+    assert admit(cache, make_prompt(3, 4, epoch=2)).reasons == {R.NEVER_CACHED: 2}
 
 
 def test_reasons_disabled_cache():
@@ -62,17 +70,19 @@ def test_reasons_disabled_cache():
     allocation = admit(cache, make_prompt(1, 2))
     assert (allocation.reasons, allocation.num_cached_tokens) == ({R.DISABLED: 2}, 0)
     assert cache.snapshot().cached_blocks == 0
+    assert cache.explain(make_prompt(1, 2)).reason is R.DISABLED
 
 
 def test_explain_finds_the_first_diverging_token():
     cache = make_cache(16)
     serve(cache, make_prompt(1, TEXT, [9]))
     serve(cache, make_prompt(1, [1, 2, 3, 4, 0, 0, 0, 0], [9]))
+    before = list(cache._pool.queue)
     result = cache.explain(make_prompt(1, [1, 2, 3, 4, 5, 0, 0, 0], [9]))
     assert (result.num_cached_tokens, result.num_common_tokens) == (BLOCK, BLOCK + 5)
     assert (result.diverging_token, result.prompt_token_id, result.cached_token_id) == (BLOCK + 5, 0, 6)
     assert result.reason is R.BELOW_MIN_REUSE
-    cache.check_integrity()
+    assert list(cache._pool.queue) == before
 
 
 def test_explain_chain_that_just_ends_has_no_diverging_token():

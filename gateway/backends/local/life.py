@@ -124,7 +124,8 @@ class WorkerLife:
     async def snapshot(self) -> EngineSnapshot:
         """Ask the worker for its numbers."""
         call_id = next(self._ids)
-        answer = self._snapshots[call_id] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[EngineSnapshot] = asyncio.get_running_loop().create_future()
+        self._snapshots[call_id] = answer
         self._send(GetSnapshot(call_id))
         try:
             return await answer
@@ -137,7 +138,7 @@ class WorkerLife:
 
     def _send(self, message: ToWorker) -> None:
         """Send without waiting. It can only fail when the worker is gone, and its end tells everybody who waits."""
-        sent = self._socket.send(encode(message), zmq.DONTWAIT)
+        sent = asyncio.ensure_future(self._socket.send(encode(message), zmq.DONTWAIT))
         sent.add_done_callback(lambda future: future.cancelled() or future.exception())
 
     async def _read(self) -> None:

@@ -55,13 +55,12 @@ def engine_config(settings: Settings, files: ModelFiles) -> EngineConfig:
 
 def local_backend(settings: Settings, files: ModelFiles) -> LocalBackend:
     """Return a worker that serves these files; `start` it."""
-    supervision = Supervision(
-        start_timeout=settings.start_timeout, heartbeat_timeout=settings.heartbeat_timeout
-    )
+    supervision = Supervision(start_timeout=settings.start_timeout, heartbeat_timeout=settings.heartbeat_timeout)
     return LocalBackend(engine_config(settings, files), supervision=supervision)
 
 
 def _pull(settings: Settings) -> None:
     model_dir = () if settings.model_dir is None else ("--model-dir", str(settings.model_dir))
-    if subprocess.run([*PULL_COMMAND, settings.model, *model_dir], stdout=sys.stderr, check=False).returncode:
+    command = [*PULL_COMMAND, settings.model, *model_dir]
+    if subprocess.run(command, stdout=sys.stderr, check=False).returncode:  # noqa: S603  (no shell; our own program)
         raise ModelFilesError(f"model {settings.model!r} could not be fetched; what went wrong stands above")

@@ -27,7 +27,7 @@ async def running(app: FastAPI) -> AsyncIterator[int]:
         await task
 
 
-async def until(condition: object, *, seconds: float = 3.0) -> None:
+async def until(condition: object, *, seconds: float = 10.0) -> None:
     """Wait for something that happens elsewhere."""
     async with asyncio.timeout(seconds):
         while not condition():  # type: ignore[operator]

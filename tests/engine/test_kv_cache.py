@@ -1,0 +1,110 @@
+"""Size and memory of the pool."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from engine import kv_cache
+from engine.config import CacheConfig, EngineConfig, SchedulerConfig
+from engine.errors import ConfigError
+from engine.kv_cache import KVCache, available_memory, bytes_per_token, choose_num_blocks
+from engine.model_config import ModelConfig, RopeConfig
+from prefixcache.interface import CopyOp
+
+CPU = torch.device("cpu")
+MODEL = ModelConfig(
+    architecture="LlamaForCausalLM",
+    num_layers=30,
+    hidden_size=576,
+    intermediate_size=1536,
+    num_heads=9,
+    num_kv_heads=3,
+    head_dim=64,
+    vocab_size=49_152,
+    max_position=8192,
+    norm_eps=1e-5,
+    rope=RopeConfig(100_000.0),
+    tied_embeddings=True,
+    qkv_bias=False,
+    o_bias=False,
+    mlp_bias=False,
+    qk_norm=False,
+    eos_token_ids=(2,),
+)
+
+
+def make_config(*, num_blocks=None, max_model_len=None, max_num_seqs=32):
+    return EngineConfig(
+        model_path="-",
+        max_model_len=max_model_len,
+        cache=CacheConfig(num_blocks=num_blocks),
+        scheduler=SchedulerConfig(max_num_seqs=max_num_seqs),
+    )
+
+
+def test_bytes_per_token_counts_keys_and_values():
+    assert bytes_per_token(MODEL, torch.bfloat16) == 2 * 30 * 3 * 64 * 2
+
+
+def test_num_blocks_is_what_was_asked_for():
+    assert choose_num_blocks(make_config(num_blocks=7), MODEL, torch.float32, CPU) == 7
+
+
+def test_num_blocks_is_what_the_requests_can_use():
+    config = make_config(max_model_len=100, max_num_seqs=2)
+    assert choose_num_blocks(config, MODEL, torch.float32, CPU) == 2 * (4 + 1)
+
+
+def test_num_blocks_on_cpu_stays_within_a_fifth_of_the_memory_and_2_gib():
+    num_blocks = choose_num_blocks(make_config(), MODEL, torch.float32, CPU)
+    size = num_blocks * 32 * bytes_per_token(MODEL, torch.float32)
+    assert size <= 2 << 30
+    assert size <= 0.2 * available_memory() * 1.05  # others allocate meanwhile
+
+
+def test_too_little_memory_is_a_config_error():
+    giant = dataclasses.replace(MODEL, num_layers=100_000, num_kv_heads=1000)
+    with pytest.raises(ConfigError, match="does not hold two blocks"):
+        choose_num_blocks(make_config(), giant, torch.float32, CPU)
+    with pytest.raises(ConfigError, match="--num-blocks: 1000000000 blocks need"):
+        KVCache.allocate(MODEL, num_blocks=10**9, block_size=32, dtype=torch.float32, device=CPU)
+
+
+def test_pool_has_the_documented_layout_and_is_zero():
+    cache = KVCache.allocate(MODEL, num_blocks=5, block_size=8, dtype=torch.bfloat16, device=CPU)
+    assert cache.keys.shape == cache.values.shape == (30, 5, 3, 8, 64)
+    assert not cache.keys.any()
+    assert cache.num_blocks == 5
+    keys, values = cache.layer(29)
+    assert keys.is_contiguous()
+    keys[4] = 1
+    values[4] = 2
+    cache.copy([CopyOp(src=4, dst=0, num_tokens=3)])
+    assert (cache.keys[29, 0, :, :3] == 1).all()
+    assert (cache.values[29, 0, :, :3] == 2).all()
+    assert not cache.keys[29, 0, :, 3:].any()
+    cache.clear_blocks([4])
+    assert not cache.keys[:, 4].any()
+    assert not cache.values[:, 4].any()
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"), [("max", 8 << 20), ("3145728", 2 << 20), ("500000", 0)], ids=["none", "smaller", "exceeded"]
+)
+def test_available_memory_heeds_the_containers_limit(limit, expected, tmp_path):
+    (tmp_path / "meminfo").write_text("MemTotal: 999 kB\nMemAvailable:   8192 kB\n")
+    (tmp_path / "memory.max").write_text(f"{limit}\n")
+    (tmp_path / "memory.current").write_text("1048576\n")
+    assert available_memory(tmp_path / "meminfo", tmp_path) == expected
+
+
+def test_available_memory_without_proc_is_half_the_machine(tmp_path):
+    assert available_memory(tmp_path / "none", tmp_path) > 0
+
+
+def test_cuda_takes_its_share_less_what_is_in_use(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (70 << 30, 80 << 30))
+    assert kv_cache._spare_bytes(torch.device("cuda")) == int(0.85 * (80 << 30)) - (10 << 30)
