@@ -133,7 +133,7 @@ class PrefixCache:
         fresh = self._allocate(num_blocks - num_shared)
         table.block_ids = match.chain[:num_shared] + fresh
         table.num_indexed = num_shared
-        table.detached = not self.config.enabled or num_shared < len(match.chain) or match.num_pending_blocks > 0
+        table.detached = not self.config.enabled
         try:
             self._table_index.extend(table, table.tokens.num_full_blocks)
         except BaseException:

@@ -78,6 +78,12 @@ def test_match_partial_tail_of_another_tenant_is_not_copied():
     assert cached_tokens(cache, make_prompt(1, same_start, [9], scopes=PUBLIC_B)) == BLOCK
 
 
+def test_match_partial_tail_needs_the_same_namespace_behind_the_same_parent():
+    cache = make_cache(16, min_partial_tokens=4)
+    serve(cache, make_prompt(1, [1, 2, 3, 4, 5, 6, 7, 8], [9], scopes=(Scope(PUBLIC, 2), Scope(TENANT_A, 0))))
+    assert cached_tokens(cache, make_prompt(1, [1, 2, 3, 4, 5, 0, 0, 0], [9], scopes=PUBLIC_A)) == BLOCK
+
+
 def test_match_many_tenants_behind_a_public_prefix_do_not_crowd_out_a_partial_tail():
     cache = make_cache(128, min_partial_tokens=4)
     serve(cache, make_prompt(1, [1, 2, 3, 4, 5, 6, 7, 8], [9], scopes=PUBLIC_A))

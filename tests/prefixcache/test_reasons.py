@@ -117,6 +117,13 @@ def test_explain_other_scope_is_for_the_operator_only():
         assert R.OTHER_SCOPE not in admit(cache, prompt).reasons
 
 
+def test_explain_other_scope_may_be_the_public_one():
+    cache = make_cache(16)
+    serve(cache, make_prompt(1, 2, [9], scopes=(Scope(PUBLIC, 2), Scope(TENANT_A, 0))))
+    prompt = make_prompt(1, 2, [9], scopes=(Scope(PUBLIC, 1), Scope(TENANT_A, 0)))
+    assert cache.explain(prompt, reveal_other_scopes=True).reason is R.OTHER_SCOPE
+
+
 def test_explain_token_of_the_own_scope_only():
     cache = make_cache(16)
     serve(cache, make_prompt(TEXT, [9], scopes=(Scope(TENANT_A, 0),)))

@@ -188,10 +188,11 @@ def test_forks_diverge_and_both_are_cached():
             assert match.num_cached_tokens == 2 * BLOCK
 
 
-def test_partial_match_copies_the_longest_common_start():
+@pytest.mark.parametrize("order", [1, -1])
+def test_partial_match_copies_the_longest_common_start(order):
     cache = make_cache(16, min_partial_tokens=3)
-    serve(cache, make_prompt(1, [1, 2, 3, 4, 5, 6, 7, 8], [9]))
-    serve(cache, make_prompt(1, [1, 2, 3, 4, 0, 0, 0, 0], [9]))
+    for text in ([1, 2, 3, 4, 5, 6, 7, 8], [1, 2, 3, 4, 0, 0, 0, 0])[::order]:
+        serve(cache, make_prompt(1, text, [9]))
     allocation = admit(cache, make_prompt(1, [1, 2, 3, 4, 5, 0, 0, 0], [9]))
     assert allocation.num_cached_tokens == BLOCK + 5
     assert [copy.num_tokens for copy in allocation.copies] == [5]
@@ -204,3 +205,33 @@ def test_partial_source_gives_way_when_it_is_the_block_that_is_missing():
     allocation = admit(cache, make_prompt([1, 2, 3, 4, 0, 0, 0, 0], 2, 3, 4))
     assert allocation.num_cached_tokens == 0
     assert allocation.copies == []
+
+
+def test_private_block_that_a_fork_shares_is_not_cached_before_the_fork_ends():
+    """Else the fork would hold a cached block without holding its parent, which could be evicted first."""
+    cache = make_cache(16)
+    owner = admit(cache, make_prompt(1, [9])).table
+    table = compute(cache, admit(cache, make_prompt(1, 2, [7])).table)
+    fork, _ = cache.fork(table)
+    compute(cache, owner)
+    for ended, num_cached in ((table, 0), (owner, 1), (fork, 2)):
+        cache.free(ended)
+        cache.check_integrity()
+        assert cache.snapshot().cached_blocks == num_cached
+
+
+def test_fork_with_copies_outlives_the_originals():
+    cache = make_cache(5, max_shared_ratio=0.0, max_pinned_ratio=0)
+    table = running(cache, 1, [1, 2, 3])
+    fork, copies = cache.fork(table)
+    assert len(copies) == 2
+    cache.free(table)
+    serve(cache, make_prompt(5, 6, 7))  # evicts the original of the first block
+    cache.commit(fork, fork.num_tokens, [4, 5, 6, 7, 8, 9])
+    assert cache.grow(fork, 2 * BLOCK) == []
+    cache.commit(fork, 2 * BLOCK)
+    cache.check_integrity()
+    cache.free(fork)
+    cache.check_integrity()
+    with cache.match(make_prompt(1, [1, 2, 3, 4, 5, 6, 7, 8], [9])) as match:
+        assert match.num_cached_tokens == 2 * BLOCK

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from itertools import chain
+from itertools import chain, count
 
 import numpy as np
 import pytest
@@ -273,9 +273,17 @@ class CacheMachine(RuleBasedStateMachine):
             assert self.cache.admit(match, max_new_tokens=0) is not None, "an idle pool is not whole"
 
 
-def run(max_examples: int, step_count: int) -> None:
+def run(max_examples: int, step_count: int) -> int:
+    """Live many lives; returns the steps taken in all of them."""
+    num_steps = count()
+
+    class CountingMachine(CacheMachine):
+        @invariant()
+        def count_a_step(self) -> None:
+            next(num_steps)
+
     run_state_machine_as_test(
-        CacheMachine,
+        CountingMachine,
         settings=settings(
             max_examples=max_examples,
             stateful_step_count=step_count,
@@ -284,6 +292,7 @@ def run(max_examples: int, step_count: int) -> None:
             suppress_health_check=list(HealthCheck),
         ),
     )
+    return next(num_steps)
 
 
 def test_state_machine():
@@ -292,4 +301,4 @@ def test_state_machine():
 
 @pytest.mark.slow
 def test_state_machine_20000_steps():
-    run(max_examples=500, step_count=50)
+    assert run(max_examples=600, step_count=50) >= 20_000
