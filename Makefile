@@ -40,8 +40,8 @@ fmt: $(STAMP) ## format and fix
 	$(BIN)/ruff format .
 
 bench: $(STAMP) ## the benchmarks that need no peer
-	$(BIN)/python benchmarks/prefixcache.py
-	$(BIN)/python benchmarks/ttft.py
+	$(BIN)/python -m benchmarks.prefixcache
+	$(BIN)/python -m benchmarks.ttft
 
 install: $(STAMP) ## only the environment
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import gc
 import hashlib
-import platform
 import statistics
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from time import perf_counter
 
 import numpy as np
 
+from benchmarks import machine
 from prefixcache import PrefixCache, PrefixCacheConfig, Prompt, Scope, hash_blocks, namespace
 from tests.prefixcache.test_recorded_failure import serve as serve_sharers
 
@@ -29,7 +29,6 @@ BLOCK_SIZE = 32
 NUM_BLOCKS = NUM_TOKENS // BLOCK_SIZE
 ROUNDS = 31
 SCOPES = (Scope(namespace({"model": "benchmark"}, scope="public"), 0),)
-ROOT = Path(__file__).parent.parent
 
 
 def median(action: Callable[[], object], rounds: int = ROUNDS) -> float:
@@ -147,18 +146,6 @@ def report(name: str, value: float, unit: str, target: float | None = None) -> N
     print(f"{name:58} {value:9.2f} {unit}{wanted}")
 
 
-def machine() -> str:
-    model = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        lines = cpuinfo.read_text().splitlines()
-        model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), model)
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    return f"{model}, CPython {platform.python_version()}, commit {commit.stdout.strip() or 'unknown'}"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--blocks", type=int, default=1_000_000, help="pool of the memory measurement")
@@ -169,10 +156,10 @@ def main() -> None:
         print_sharing_table()
         return
     tests = [sys.executable, "-m", "pytest", "-q", "tests/prefixcache"]
-    if not options.skip_tests and subprocess.run(tests, cwd=ROOT, check=False).returncode:
+    if not options.skip_tests and subprocess.run(tests, cwd=machine.ROOT, check=False).returncode:
         sys.exit("the tests of the prefix cache are red: no figures")
     random = np.random.default_rng(0)
-    print(machine())
+    print(machine.describe())
     bench_hashing(random)
     bench_match(random)
     bench_allocation(random)

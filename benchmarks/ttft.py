@@ -1,6 +1,6 @@
 """TTFT of a cold request against a warm one that shares its 1,000-token system prompt, through the whole stack.
 
-    python benchmarks/ttft.py [--pairs 5] [--words 900] [-- serve flags]
+python -m benchmarks.ttft [--pairs 5] [--words 1000] [-- serve flags]
 
 Starts `prefixgate serve` itself. Each pair has a system prompt of its own; prints one table, the medians and their
 ratio, machine and commit.
@@ -10,27 +10,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import random
 import statistics
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import httpx
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+from benchmarks import machine
 from tests.support.server import Server
 
 WORDS = ["order", "parcel", "refund", "customer", "account", "delivery", "policy", "agent", "reply", "invoice", "city"]
-
-
-def machine() -> str:
-    """Processor, Python and commit."""
-    lines = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-    return f"{len(lines)} x {lines[0].split(': ')[1]}, Python {platform.python_version()}, commit {commit}"
 
 
 def ttft(url: str, model: str, system: str, user: str) -> tuple[float, dict]:
@@ -61,10 +50,10 @@ def ttft(url: str, model: str, system: str, user: str) -> tuple[float, dict]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--words", type=int, default=900)
+    parser.add_argument("--words", type=int, default=1000)
     parser.add_argument("serve", nargs="*", help="flags for serve, after --")
     args = parser.parse_args()
-    print(machine())
+    print(machine.describe())
     print(f"{'pair':>4} {'prompt':>7} {'cold s':>8} {'cached':>7} {'warm s':>8} {'cached':>7}")
     cold_times, warm_times = [], []
     with Server(args.serve) as server:

@@ -125,6 +125,28 @@ def test_scheduler_preempts_past_the_reserve_and_every_answer_is_whole() -> None
     assert engine.scheduler.counters.prompt_tokens == 40  # counted once, preemption or not
 
 
+@pytest.mark.parametrize("reserve", [256, 0], ids=["reserve", "no-reserve"])
+@pytest.mark.parametrize("cap", [0.25, 0.5, 0.75, 1.0])
+def test_engine_32_sharers_of_most_of_the_pool_all_finish_whole(cap: float, reserve: int) -> None:
+    engine, _ = make_engine(
+        ChainRunner(num_blocks=96),
+        max_num_seqs=32,
+        max_num_batched_tokens=128,
+        max_shared_ratio=cap,
+        growth_reserve=reserve,
+    )
+    shared = prompt_of(59 * 8)
+    for i in range(32):
+        add_request(engine, str(i), [*shared, i + 1], max_tokens=48)
+    said = Transcript().run(engine)
+    for i in range(32):
+        assert said.tokens[str(i)] == expected_tokens([*shared, i + 1], 48)
+    assert engine.cache.snapshot().shared_blocks_max <= cap * 96
+    if reserve:
+        assert engine.scheduler.counters.preemptions == 0
+    assert all_blocks_unreferenced(engine)
+
+
 def test_engine_end_of_sequence_token_ends_the_answer_unless_ignored() -> None:
     answer = expected_tokens(prompt_of(9), 20)
     runner = ChainRunner(eos_token_ids=frozenset({answer[4]}))

@@ -44,7 +44,7 @@ def test_sharers_finish_whole_and_never_stall_with_the_reserve(max_shared_ratio)
     assert outcome.preemptions == outcome.stalls == 0
 
 
-@pytest.mark.parametrize("max_shared_ratio", [0.25, 1.0])
+@pytest.mark.parametrize("max_shared_ratio", [0.25, 0.5, 0.75, 1.0])
 def test_sharers_finish_whole_without_the_reserve_but_preempt_each_other(max_shared_ratio):
     outcome, _ = serve(max_shared_ratio, growth_reserve=0)
     assert outcome.answers == [answer(request.tokens, NUM_NEW_TOKENS) for request in sharers()]

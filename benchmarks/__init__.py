@@ -1,0 +1,1 @@
+"""Benchmarks. Each prints machine and commit, and medians of one run."""
