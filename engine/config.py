@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from engine.kv_layout import check_format, check_skip_layers
+
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 BLOCK_SIZES = (8, 16, 32, 64)
 
@@ -20,7 +22,10 @@ class CacheConfig:
     num_blocks: int | None = None
     """Blocks in the pool; None: sized from the memory that is free."""
     kv_cache_dtype: str = "auto"
-    """`auto`: the model's dtype."""
+    """`auto`: the model's dtype; or a format of `engine.kv_layout.KV_FORMATS`."""
+    kv_skip_layers: str = "auto"
+    """Layers that stay unquantized: `none`, a list such as `0,5` or `first:1,last:4`, or `auto`: those whose keys have
+    outliers in a run at load, for these are what int8 hurts."""
     enable_prefix_caching: bool = True
     """False: nothing is matched, for comparisons."""
     max_shared_ratio: float = 0.5
@@ -35,8 +40,8 @@ class CacheConfig:
             raise ValueError(f"block_size: got {self.block_size}, wanted one of {BLOCK_SIZES}")
         if self.num_blocks is not None and self.num_blocks < 2:
             raise ValueError(f"num_blocks: got {self.num_blocks}, wanted at least 2")
-        if self.kv_cache_dtype != "auto":
-            raise ValueError(f"kv_cache_dtype: got {self.kv_cache_dtype!r}, wanted 'auto'")
+        check_format(self.kv_cache_dtype)
+        check_skip_layers(self.kv_skip_layers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,8 +12,12 @@ import torch
 
 from engine.config import EngineConfig
 from engine.errors import ConfigError
+from engine.kv_layout import KVLayout
 from engine.model_config import ModelConfig
 from kernels import ops
+from kernels.layout import LayerKV
+from kernels.plan import PagedBatch, StepPlan
+from kernels.quant import KVFormat, parse_kv_format
 from prefixcache.interface import CopyOp
 
 _CPU_SHARE = 0.20  # of the memory that is available: the machine is somebody's laptop
@@ -22,55 +27,85 @@ _CUDA_SHARE = 0.85  # of the card, less what is in use
 
 @dataclass(frozen=True, slots=True)
 class KVCache:
-    """Keys and values of all layers, one allocation each, zeroed."""
+    """Keys and values of all layers, zeroed."""
 
-    keys: torch.Tensor
-    """[num_layers, num_blocks, num_kv_heads, block_size, head_dim]."""
-    values: torch.Tensor
-    """Like keys."""
+    layers: tuple[LayerKV, ...]
 
     @classmethod
     def allocate(
-        cls, model: ModelConfig, *, num_blocks: int, block_size: int, dtype: torch.dtype, device: torch.device
+        cls, layout: KVLayout, *, num_blocks: int, dtype: torch.dtype, device: torch.device, num_open: int = 0
     ) -> KVCache:
-        """Allocate the pool.
+        """Allocate the pool; layers that are skipped are unquantized.
+
+        Args:
+            layout: shape and format.
+            num_blocks: blocks in the pool.
+            dtype: of what is not quantized.
+            device: of the pool.
+            num_open: per_channel only: blocks that may be open at the same time.
 
         Raises:
             ConfigError: there is not enough memory.
         """
-        shape = (model.num_layers, num_blocks, model.num_kv_heads, block_size, model.head_dim)
+        quantized, plain = parse_kv_format(layout.kv_cache_dtype), parse_kv_format("auto")
+        formats = (plain if index in layout.skipped_layers else quantized for index in range(layout.num_layers))
+        zeros = functools.partial(torch.zeros, device=device)
         try:
-            return cls(*(torch.zeros(shape, dtype=dtype, device=device) for _ in range(2)))
+            return cls(tuple(_allocate_layer(layout, kind, num_blocks, num_open, dtype, zeros) for kind in formats))
         except (RuntimeError, MemoryError) as error:
-            size = num_blocks * block_size * bytes_per_token(model, dtype)
+            size = num_blocks * layout.block_bytes
             raise ConfigError(f"--num-blocks: {num_blocks} blocks need {size / 2**30:.1f} GiB: {error}") from error
 
     @property
     def num_blocks(self) -> int:
         """Blocks in the pool."""
-        return self.keys.shape[1]
+        return self.layers[0].key.shape[0]
 
-    def layer(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the (keys, values) of one layer, each [num_blocks, num_kv_heads, block_size, head_dim]; views."""
-        return self.keys[index], self.values[index]
+    @property
+    def num_bytes(self) -> int:
+        """Bytes that are allocated, scales included."""
+        opened = (layer.key_open.nbytes for layer in self.layers if layer.key_open is not None)
+        return sum(tensor.nbytes for layer in self.layers for tensor in layer.tensors) + sum(opened)
+
+    def plan_step(self, batch: PagedBatch, *, backend: str) -> tuple[StepPlan, ...]:
+        """Return a plan for each layer: one plan for all layers of a format."""
+        first = {layer.format: layer for layer in self.layers}
+        plans = {kind: ops.plan_step(batch, layer, backend=backend) for kind, layer in first.items()}
+        return tuple(plans[layer.format] for layer in self.layers)
 
     def copy(self, copies: Sequence[CopyOp]) -> None:
         """Perform the copies in order."""
         if copies:
-            ops.copy_blocks(self.keys, self.values, [(op.src, op.dst, op.num_tokens) for op in copies])
+            ops.copy_blocks(self.layers, [(op.src, op.dst, op.num_tokens) for op in copies])
 
     def clear_blocks(self, block_ids: list[int]) -> None:
         """Zero these blocks in every layer."""
-        self.keys[:, block_ids] = 0
-        self.values[:, block_ids] = 0
+        for layer in self.layers:
+            for tensor in layer.tensors:
+                tensor[block_ids] = 0
 
 
-def bytes_per_token(model: ModelConfig, dtype: torch.dtype) -> int:
-    """Return the bytes that one token takes in all layers, keys and values."""
-    return 2 * model.num_layers * model.num_kv_heads * model.head_dim * dtype.itemsize
+def kv_layout(config: EngineConfig, model: ModelConfig, dtype: torch.dtype, skipped: frozenset[int]) -> KVLayout:
+    """Return the shape of the cache that these options ask for.
+
+    Raises:
+        ConfigError: the format does not fit the model's heads.
+    """
+    try:
+        return KVLayout(
+            num_layers=model.num_layers,
+            num_kv_heads=model.num_kv_heads,
+            head_dim=model.head_dim,
+            kv_cache_dtype=config.cache.kv_cache_dtype,
+            skipped_layers=skipped,
+            block_size=config.cache.block_size,
+            itemsize=dtype.itemsize,
+        )
+    except ValueError as error:
+        raise ConfigError(f"--kv-cache-dtype: {error}") from error
 
 
-def choose_num_blocks(config: EngineConfig, model: ModelConfig, dtype: torch.dtype, device: torch.device) -> int:
+def choose_num_blocks(config: EngineConfig, model: ModelConfig, layout: KVLayout, device: torch.device) -> int:
     """Return the blocks of the pool: as asked for, else what the device can spare and the requests can use.
 
     Raises:
@@ -78,15 +113,39 @@ def choose_num_blocks(config: EngineConfig, model: ModelConfig, dtype: torch.dty
     """
     if config.cache.num_blocks is not None:
         return config.cache.num_blocks
-    block_size = config.cache.block_size
-    affordable = _spare_bytes(device) // (block_size * bytes_per_token(model, dtype))
+    affordable = _spare_bytes(device) // layout.block_bytes
     longest = min(config.max_model_len or model.max_position, model.max_position)
     # one block more a request: its last block may hold one token, and a copy needs one
-    useful = config.scheduler.max_num_seqs * (-(-longest // block_size) + 1)
+    useful = config.scheduler.max_num_seqs * (-(-longest // layout.block_size) + 1)
     num_blocks = int(min(affordable, useful))
     if num_blocks < 2:
         raise ConfigError("--num-blocks: the free memory does not hold two blocks of KV cache")
     return num_blocks
+
+
+def _allocate_layer(
+    layout: KVLayout,
+    kind: KVFormat,
+    num_blocks: int,
+    num_open: int,
+    dtype: torch.dtype,
+    zeros: Callable[..., torch.Tensor],
+) -> LayerKV:
+    block = (layout.num_kv_heads, layout.block_size, layout.head_dim)
+    stored = dtype if not kind.quantized else torch.int8
+    key, value = (zeros((num_blocks, *block), dtype=stored) for _ in range(2))
+    if not kind.quantized:
+        return LayerKV(kind, key, value)
+    token_scales = (num_blocks, *block[:2], kind.num_groups(layout.head_dim))
+    channel_scales = (num_blocks, layout.num_kv_heads, layout.head_dim)
+    return LayerKV(
+        kind,
+        key,
+        value,
+        key_scale=zeros(channel_scales if kind.per_channel_keys else token_scales, dtype=torch.float16),
+        value_scale=zeros(token_scales, dtype=torch.float16),
+        key_open=zeros((num_open, *block), dtype=dtype) if kind.per_channel_keys else None,
+    )
 
 
 def _spare_bytes(device: torch.device) -> int:

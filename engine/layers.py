@@ -63,26 +63,16 @@ def silu_and_mul(gate_up: torch.Tensor) -> torch.Tensor:
 class Rotary:
     """Cosines and sines for every position, computed once, so that a position has the same bits in any batch."""
 
-    def __init__(
-        self, rope: RopeConfig, head_dim: int, max_position: int, dtype: torch.dtype, device: torch.device
-    ) -> None:
+    def __init__(self, rope: RopeConfig, head_dim: int, max_position: int, device: torch.device) -> None:
         angles = torch.outer(torch.arange(max_position, dtype=torch.float32), _inverse_frequencies(rope, head_dim))
         cos, sin = angles.cos(), angles.sin()
-        # [max_position, 1, head_dim]; the sign of rotate_half sits in the sines
-        self._cos = torch.cat((cos, cos), dim=-1).unsqueeze(1).to(device, dtype)
-        self._sin = torch.cat((-sin, sin), dim=-1).unsqueeze(1).to(device, dtype)
+        # [max_position, head_dim]; the sign of rotate_half sits in the sines
+        self._cos = torch.cat((cos, cos), dim=-1).to(device)
+        self._sin = torch.cat((-sin, sin), dim=-1).to(device)
 
     def at(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return cosines and signed sines, each [num_tokens, 1, head_dim], for positions [num_tokens]."""
+        """Return cosines and signed sines, each [num_tokens, head_dim] fp32, for positions [num_tokens]."""
         return self._cos.index_select(0, positions), self._sin.index_select(0, positions)
-
-
-def apply_rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Rotate heads x [num_tokens, num_heads, head_dim]; a pair is (i, i + head_dim / 2).
-
-    Source: RoFormer, Su et al. 2021, in the half-split order of GPT-NeoX.
-    """
-    return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, dims=-1), sin)
 
 
 def _inverse_frequencies(rope: RopeConfig, head_dim: int) -> torch.Tensor:

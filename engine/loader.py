@@ -13,15 +13,29 @@ from safetensors import SafetensorError, safe_open
 from engine.errors import ConfigError, ModelLoadError
 from engine.model_config import ModelConfig
 from engine.models import ARCHITECTURES
-from engine.models.llama import LlamaModel
+from engine.models.llama import Change, LlamaModel
 
 _IGNORED_SUFFIXES = ("rotary_emb.inv_freq",)  # old checkpoints carry it; it is computed
 
 
 def load_model(
-    folder: Path, config: ModelConfig, *, dtype: torch.dtype, device: torch.device, max_position: int
+    folder: Path,
+    config: ModelConfig,
+    *,
+    dtype: torch.dtype,
+    device: torch.device,
+    max_position: int,
+    rotate_values: bool = False,
 ) -> LlamaModel:
     """Load a folder of safetensors files, single or sharded.
+
+    Args:
+        folder: of the model.
+        config: its shape.
+        dtype: of weights and activations.
+        device: of the weights.
+        max_position: most tokens of a sequence.
+        rotate_values: for a rotated cache; see `engine.models.llama`.
 
     Raises:
         ModelLoadError: an unknown architecture, unreadable files, or keys and shapes other than the config's.
@@ -30,7 +44,7 @@ def load_model(
         raise ModelLoadError(f"architecture: got {config.architecture!r}, wanted one of {', '.join(ARCHITECTURES)}")
     with contextlib.ExitStack() as stack:
         checkpoint = Checkpoint(folder, stack, dtype=dtype, device=device)
-        model = model_class(config, checkpoint, max_position=max_position)
+        model = model_class(config, checkpoint, max_position=max_position, rotate_values=rotate_values)
         if config.tied_embeddings:
             checkpoint.ignore("lm_head.weight")
         checkpoint.expect_all_taken()
@@ -52,8 +66,8 @@ class Checkpoint:
         except (OSError, SafetensorError) as error:
             raise ModelLoadError(f"{folder}: weights cannot be read ({error})") from error
 
-    def take(self, name: str, *shape: int) -> torch.Tensor:
-        """Return tensor `name` in the dtype and on the device of the model.
+    def take(self, name: str, *shape: int, change: Change | None = None) -> torch.Tensor:
+        """Return tensor `name`, changed in fp64 where a change is given, in the dtype and on the device of the model.
 
         Raises:
             ModelLoadError: it is not there, or of another shape.
@@ -63,6 +77,8 @@ class Checkpoint:
         tensor: torch.Tensor = file.get_tensor(name)
         if tensor.shape != shape:
             raise ModelLoadError(f"{self._folder}: weight {name!r}: got {list(tensor.shape)}, wanted {list(shape)}")
+        if change is not None:
+            tensor = change(tensor.double())
         return tensor.to(self.device, self.dtype)
 
     def ignore(self, name: str) -> None:

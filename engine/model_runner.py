@@ -6,6 +6,7 @@ the scheduler and the messages to the gateway are built from it.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 from dataclasses import asdict
@@ -18,13 +19,19 @@ from engine.batch import ScheduledRequest, SchedulerOutput, StepOutput
 from engine.config import EngineConfig
 from engine.errors import ConfigError
 from engine.inputs import build_inputs
-from engine.kv_cache import KVCache, bytes_per_token, choose_num_blocks
+from engine.kv_cache import KVCache, choose_num_blocks, kv_layout
+from engine.kv_layout import SKIP_AUTO, format_layers, parse_skip_layers
+from engine.kv_probe import key_outlier_ratios, outlier_layers
 from engine.loader import choose_device, choose_dtype, load_model
 from engine.messages import SamplingParams
 from engine.model_config import ModelConfig
 from engine.model_store import weight_digest
 from engine.sampler import Sampler
 from kernels import ops
+from kernels.quant import parse_kv_format
+
+_NUMBA_CHANNELS = 16
+"""Its kernels take heads of a multiple of this."""
 
 
 class ModelRunner:
@@ -51,17 +58,23 @@ class ModelRunner:
         self.warnings: list[str] = []
         """Said once at start, for people."""
         self._sampler = sampler or Sampler()
+        self._backend = choose_backend(self.device, self.model_config.head_dim)
+        self._format = parse_kv_format(config.cache.kv_cache_dtype)
+        kv_layout(config, self.model_config, self.dtype, frozenset())  # refuse what does not fit before the load
+        if self._format.per_channel_keys:
+            raise ConfigError("--kv-cache-dtype: int8/per_channel can be planned and measured, but not served yet")
         self._model = load_model(
             folder,
             self.model_config,
             dtype=self.dtype,
             device=self.device,
             max_position=self.model_config.max_position,
+            rotate_values=self._format.rotated,
         )
+        self.kv_layout = kv_layout(config, self.model_config, self.dtype, self._skipped_layers())
         self._cache = KVCache.allocate(
-            self.model_config,
-            num_blocks=choose_num_blocks(config, self.model_config, self.dtype, self.device),
-            block_size=config.cache.block_size,
+            self.kv_layout,
+            num_blocks=choose_num_blocks(config, self.model_config, self.kv_layout, self.device),
             dtype=self.dtype,
             device=self.device,
         )
@@ -76,8 +89,8 @@ class ModelRunner:
 
     @property
     def kv_bytes_per_token(self) -> int:
-        """Bytes of the pool that one token takes."""
-        return bytes_per_token(self.model_config, self.dtype)
+        """Bytes of the pool that one token takes, scales included."""
+        return round(self.kv_layout.bytes_per_token)
 
     @property
     def eos_token_ids(self) -> frozenset[int]:
@@ -95,7 +108,8 @@ class ModelRunner:
             "weights": self._weight_digest,
             "architecture": self.model_config.architecture,
             "dtype": _name(self.dtype),
-            "kv_cache_dtype": _name(self.dtype),
+            "kv_cache_dtype": self._format.name if self._format.quantized else _name(self.dtype),
+            "kv_skip_layers": format_layers(self.kv_layout.skipped_layers),
             "block_size": str(self.config.cache.block_size),
             "rope": json.dumps(asdict(self.model_config.rope), sort_keys=True),
             "adapter": "",
@@ -105,35 +119,59 @@ class ModelRunner:
     def execute(self, output: SchedulerOutput) -> StepOutput:
         """Perform the copies, run the model over the scheduled tokens and choose the next ones.
 
-        A request whose logits are not finite fails alone.
+        A request with a key, value or logit that is not finite fails alone.
         """
         self._cache.copy(output.copies)
         if not output.requests:
             return StepOutput({})
-        logits = self._forward(output.requests)
+        logits, failed = self._forward(output.requests)
         sampled = [request for request in output.requests if request.sample]
-        if not sampled:
-            return StepOutput({})
-        tokens = self._sampler.sample(logits, sampled)
-        chosen = {request.request_id: token for request, token in zip(sampled, tokens, strict=True)}
-        return StepOutput(
-            token_ids={request_id: token for request_id, token in chosen.items() if token is not None},
-            failed={
-                request_id: "the model gave a logit that is not finite"
-                for request_id, token in chosen.items()
-                if token is None
-            },
-        )
+        tokens = self._sampler.sample(logits, sampled) if sampled else []
+        chosen: dict[str, int] = {}
+        for request, token in zip(sampled, tokens, strict=True):
+            if token is None:
+                failed.setdefault(request.request_id, "the model gave a logit that is not finite")
+            elif request.request_id not in failed:
+                chosen[request.request_id] = token
+        return StepOutput(chosen, failed)
 
-    def _forward(self, requests: list[ScheduledRequest]) -> torch.Tensor:
-        """[num_sampled, vocab_size] in fp32."""
+    def _forward(self, requests: list[ScheduledRequest]) -> tuple[torch.Tensor, dict[str, str]]:
+        """[num_sampled, vocab_size] in fp32, and the requests whose keys or values cannot be cached, with the reason."""
         inputs = build_inputs(requests, self.config.cache.block_size)
-        plan = ops.plan_step(inputs.paged, self._cache.keys[0])
+        plans = self._cache.plan_step(inputs.paged, backend=self._backend)
         input_ids, positions, sample_rows = (
             torch.from_numpy(array).to(self.device)
             for array in (inputs.input_ids, inputs.positions, inputs.sample_rows)
         )
-        return self._model.forward(input_ids, positions, sample_rows, self._cache, plan)
+        logits = self._model.forward(input_ids, positions, sample_rows, self._cache, plans)
+        flags = [ops.bad_rows(plan) for plan in {id(plan): plan for plan in plans}.values()]
+        bad = torch.stack(flags).any(dim=0).cpu().numpy()
+        failed = {
+            request.request_id: "the model gave a key or value that is not finite"
+            for request, start, end in zip(
+                requests, inputs.paged.query_start_loc, inputs.paged.query_start_loc[1:], strict=False
+            )
+            if bad[start:end].any()
+        }
+        return logits, failed
+
+    def _skipped_layers(self) -> frozenset[int]:
+        """Read the option, or look for outliers and tell what was found."""
+        if not self._format.quantized:
+            return frozenset()
+        if self.config.cache.kv_skip_layers != SKIP_AUTO:
+            try:
+                return parse_skip_layers(self.config.cache.kv_skip_layers, num_layers=self.model_config.num_layers)
+            except ValueError as error:
+                raise ConfigError(f"--kv-skip-layers: {error}") from error
+        ratios = key_outlier_ratios(self._model, dtype=self.dtype, device=self.device, backend=self._backend)
+        if skipped := outlier_layers(ratios):
+            worst = ratios.amax(dim=1)
+            found = ", ".join(f"{layer} ({worst[layer]:.0f}x)" for layer in sorted(skipped))
+            self.warnings.append(
+                f"keys with outliers in layer {found}: they stay in {_name(self.dtype)} (--kv-skip-layers auto)"
+            )
+        return skipped
 
     def _limit_length(self) -> int:
         """Return the smaller of the model's limit and the pool, or what was asked for if it is within both."""
@@ -165,8 +203,15 @@ class ModelRunner:
                 sample=True,
             )
             with torch.inference_mode():
-                Sampler().sample(self._forward([request]), [request])
+                Sampler().sample(self._forward([request])[0], [request])
         self._cache.clear_blocks([0, 1])
+
+
+def choose_backend(device: torch.device, head_dim: int) -> str:
+    """Return the kernels: Triton on a GPU; on a CPU numba's, where it is installed and takes such heads, else torch's."""
+    if device.type == "cuda":
+        return "triton"
+    return "numba" if head_dim % _NUMBA_CHANNELS == 0 and importlib.util.find_spec("numba") else "torch"
 
 
 def physical_cores() -> int:

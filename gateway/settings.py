@@ -13,6 +13,16 @@ from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_v
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 BLOCK_SIZES = (8, 16, 32, 64)
+KVCacheDtype = Literal[
+    "auto",
+    "int8/hadamard",
+    "int8/per_token",
+    "int8/per_group_32",
+    "int8/per_group_64",
+    "int8/per_group_128",
+    "int8/per_channel",
+]
+KV_SKIP_LAYERS = r"^(none|auto|((first|last):)?[0-9]+(,((first|last):)?[0-9]+)*)$"
 MIN_KEY_CHARS = 8
 ENVIRONMENT_PREFIX = "PREFIXGATE_"
 
@@ -59,8 +69,11 @@ class Settings(BaseSettings):
     """Most tokens in one step of the engine."""
     prefill_chunk: Annotated[int, BeforeValidator(_none_is_zero)] = Field(512, ge=0)
     """Most prompt tokens of one request in one step; none or 0 leaves only the step's own limit."""
-    kv_cache_dtype: Literal["auto"] = "auto"
-    """Type of the KV cache; auto is the model's type."""
+    kv_cache_dtype: KVCacheDtype = "auto"
+    """Format of the KV cache; auto is the model's type, int8 takes about half of 16 bits."""
+    kv_skip_layers: str = Field("auto", pattern=KV_SKIP_LAYERS)
+    """Layers that an int8 KV cache leaves unquantized: none, a list such as 0,5 or first:1,last:4, or auto, which looks
+    for key outliers at start."""
     max_shared_ratio: float = Field(0.5, ge=0, le=1)
     """Most of the KV cache that requests may have in common use."""
     max_pinned_ratio: float = Field(0.25, ge=0, le=1)

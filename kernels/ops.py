@@ -1,7 +1,7 @@
 """The public functions: they check their arguments and hand on to a backend.
 
-One layer of the cache is `key_cache`, `value_cache`: [num_blocks, num_kv_heads, block_size, head_dim], contiguous. The
-whole cache has the layer as its first dimension.
+A step is planned once and its plan used in every layer. Keys are quantized first and then attended to, the step's own
+tokens included, so that the bytes read depend neither on chunk borders nor on a prefix hit.
 """
 
 from __future__ import annotations
@@ -11,108 +11,176 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from kernels import reference, torch_ops
+from kernels.layout import LayerKV
 from kernels.plan import PagedBatch, StepPlan
 
-BACKENDS = ("torch", "reference")
+BACKENDS = ("torch", "reference", "numba", "triton")
 
 
-def plan_step(batch: PagedBatch, key_cache: torch.Tensor, *, backend: str = "torch") -> StepPlan:
+def plan_step(
+    batch: PagedBatch, layer: LayerKV, *, backend: str = "torch", deterministic: bool = False, cascade: bool = True
+) -> StepPlan:
     """Prepare one step: everything about it that is the same in all layers.
 
     Args:
         batch: the rows of the step; every request has at least one.
-        key_cache: any layer of the cache, for its shape, dtype and device.
-        backend: `torch`, or `reference` for the slow and readable one.
+        layer: any layer of the cache, for its format, shapes, dtype and device.
+        backend: `torch`; `numba`, fast on the CPU; `triton`, on the GPU; or `reference`, slow and readable.
+        deterministic: a row's bits depend on its own request alone: splits of a fixed length, no cascade.
+        cascade: requests that decode behind a common run of leading blocks read it once.
 
     Raises:
         ValueError: an unknown backend, arrays that do not fit together, or a slot or block outside the cache.
     """
-    num_blocks, num_kv_heads, block_size, _ = key_cache.shape
-    _check_batch(batch, num_blocks, block_size)
-    if backend == "reference":
-        return reference.ReferencePlan(batch)
+    _check_layer(layer)
+    _check_batch(batch, layer)
+    # imported here, for numba and triton are slow to load and are not everywhere
     if backend == "torch":
-        return torch_ops.TorchPlan.build(
-            batch, num_kv_heads=num_kv_heads, block_size=block_size, dtype=key_cache.dtype, device=key_cache.device
-        )
-    raise ValueError(f"backend: got {backend!r}, wanted one of {BACKENDS}")
+        from kernels.torch_ops import TorchPlan
+
+        return TorchPlan.build(batch, layer)
+    if backend == "reference":
+        from kernels.reference import ReferencePlan
+
+        return ReferencePlan.build(batch, layer)
+    if backend == "numba":
+        from kernels.cpu.plan import NumbaPlan
+
+        return NumbaPlan.build(batch, layer, deterministic=deterministic, cascade=cascade)
+    if backend == "triton":
+        from kernels.gpu.plan import TritonPlan
+
+        return TritonPlan.build(batch, layer, deterministic=deterministic, cascade=cascade)
+    raise ValueError(f"backend: got {backend!r}, wanted one of {', '.join(BACKENDS)}")
 
 
 def store_kv(
-    key: torch.Tensor, value: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor, plan: StepPlan
-) -> None:
-    """Write this step's keys and values to their slots in one layer of the cache, which it mutates.
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    rotary: tuple[torch.Tensor, torch.Tensor],
+    layer: LayerKV,
+    plan: StepPlan,
+) -> torch.Tensor:
+    """Rotate this step's queries and keys, and write keys and values to their slots in one layer, which it mutates.
+
+    A row whose key or value holds a value that is not finite, or is beyond `layer.limit`, is stored as zeros in all
+    its heads and flagged in `bad_rows`.
 
     Args:
-        key: [num_tokens, num_kv_heads, head_dim], after RoPE, of the cache's dtype.
-        value: like key.
-        key_cache: [num_blocks, num_kv_heads, block_size, head_dim].
-        value_cache: like key_cache.
+        query: [num_tokens, num_heads, head_dim], before RoPE; may be a strided view, contiguous in the last dimension.
+        key: [num_tokens, num_kv_heads, head_dim], like query.
+        value: like key; in a rotated format its rotation is part of the weights that made it.
+        rotary: (cos, sin), each [num_tokens, head_dim] fp32, half-split order, the sign of rotate_half in sin:
+            rotated = x * cos + roll(x, head_dim / 2) * sin, in fp32.
+        layer: of the cache.
         plan: of this step.
+
+    Returns:
+        The query after RoPE, and after the Hadamard rotation where the format has one; contiguous, of its own dtype.
     """
-    _check_cache(key_cache, value_cache)
+    _check_layer(layer)
+    _, num_kv_heads, _, head_dim = layer.key.shape
+    num_tokens = len(query)
+    _check_heads("query", query, num_kv_heads, head_dim)
     for name, tensor in (("key", key), ("value", value)):
-        if tensor.shape[1:] != (key_cache.shape[1], key_cache.shape[3]) or tensor.dtype != key_cache.dtype:
+        if tensor.shape != (num_tokens, num_kv_heads, head_dim) or tensor.stride(-1) != 1:
             raise ValueError(
-                f"{name}: got {list(tensor.shape)} {tensor.dtype}, wanted [num_tokens, {key_cache.shape[1]}, "
-                f"{key_cache.shape[3]}] {key_cache.dtype}"
+                f"{name}: got {list(tensor.shape)}, wanted [{num_tokens}, {num_kv_heads}, {head_dim}], "
+                f"contiguous in the last"
             )
-    plan.store_kv(key, value, key_cache, value_cache)
+    for table in rotary:
+        if table.shape != (num_tokens, head_dim) or table.dtype != torch.float32 or not table.is_contiguous():
+            raise ValueError(
+                f"rotary: got {list(table.shape)} {table.dtype}, wanted [{num_tokens}, {head_dim}] float32, contiguous"
+            )
+    return plan.store_kv(query, key, value, rotary, layer)
 
 
-def paged_attention(
-    query: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor, plan: StepPlan, *, scale: float
-) -> torch.Tensor:
+def paged_attention(query: torch.Tensor, layer: LayerKV, plan: StepPlan, *, scale: float) -> torch.Tensor:
     """Attend from each row to the cached tokens of its request up to its own position.
 
     Args:
-        query: [num_tokens, num_heads, head_dim], after RoPE; num_heads is a multiple of num_kv_heads, and the query
-            heads of one KV head are neighbours.
-        key_cache: [num_blocks, num_kv_heads, block_size, head_dim], this step's keys already stored.
-        value_cache: like key_cache.
+        query: [num_tokens, num_heads, head_dim], as `store_kv` returned it; the query heads of one KV head are
+            neighbours.
+        layer: of the cache, this step's keys and values already stored.
         plan: of this step.
         scale: factor on the scores.
 
     Returns:
-        [num_tokens, num_heads, head_dim] of the query's dtype. Slots outside the requests' tokens never change it,
-        whatever they hold.
+        [num_tokens, num_heads, head_dim] of the query's dtype. Slots outside the requests' tokens, their scales
+        included, never change it, whatever they hold.
     """
-    _check_cache(key_cache, value_cache)
-    _, num_kv_heads, _, head_dim = key_cache.shape
-    if query.dim() != 3 or query.shape[1] % num_kv_heads or query.shape[2] != head_dim:
-        raise ValueError(
-            f"query: got {list(query.shape)}, wanted [num_tokens, a multiple of {num_kv_heads}, {head_dim}]"
-        )
-    return plan.paged_attention(query, key_cache, value_cache, scale)
+    _check_layer(layer)
+    _, num_kv_heads, _, head_dim = layer.key.shape
+    _check_heads("query", query, num_kv_heads, head_dim)
+    return plan.paged_attention(query, layer, scale)
 
 
-def copy_blocks(key_cache: torch.Tensor, value_cache: torch.Tensor, copies: Sequence[tuple[int, int, int]]) -> None:
-    """Copy the first `num_tokens` slots of block `src` to block `dst` in every layer; mutates the cache.
+def bad_rows(plan: StepPlan) -> torch.Tensor:
+    """Return the rows that some `store_kv` of this step flagged so far, [num_tokens] bool, on the cache's device."""
+    return plan.bad_rows()
+
+
+def copy_blocks(layers: Sequence[LayerKV], copies: Sequence[tuple[int, int, int]]) -> None:
+    """Copy the first `num_tokens` slots of block `src` to block `dst` in every layer, which it mutates.
+
+    Codes and scales; the scales of `per_channel` keys are a block's and are copied whole. Open blocks are not touched.
 
     Args:
-        key_cache: [num_layers, num_blocks, num_kv_heads, block_size, head_dim].
-        value_cache: like key_cache.
+        layers: of the cache.
         copies: (src, dst, num_tokens), performed in order: a later one sees what an earlier one wrote.
     """
-    _check_cache(key_cache, value_cache)
-    num_blocks, block_size = key_cache.shape[1], key_cache.shape[3]
+    for layer in layers:
+        _check_layer(layer)
     for src, dst, num_tokens in copies:
+        num_blocks, _, block_size, _ = layers[0].key.shape
         if not (0 <= src < num_blocks and 0 <= dst < num_blocks and 0 <= num_tokens <= block_size):
             raise ValueError(
                 f"copy: got {(src, dst, num_tokens)}, wanted blocks below {num_blocks}, at most {block_size} tokens"
             )
-    torch_ops.copy_blocks(key_cache, value_cache, copies)
+    for src, dst, num_tokens in copies:
+        for layer in layers:
+            _copy_block(layer, src, dst, num_tokens)
 
 
-def _check_cache(key_cache: torch.Tensor, value_cache: torch.Tensor) -> None:
-    if key_cache.shape != value_cache.shape or not (key_cache.is_contiguous() and value_cache.is_contiguous()):
+def _copy_block(layer: LayerKV, src: int, dst: int, num_tokens: int) -> None:
+    for tensor in layer.tensors:
+        if tensor is layer.key_scale and layer.format.per_channel_keys:
+            tensor[dst] = tensor[src]
+        else:
+            tensor[dst, :, :num_tokens] = tensor[src, :, :num_tokens]
+
+
+def _check_heads(name: str, tensor: torch.Tensor, num_kv_heads: int, head_dim: int) -> None:
+    if tensor.dim() != 3 or tensor.shape[1] % num_kv_heads or tensor.shape[2] != head_dim or tensor.stride(-1) != 1:
         raise ValueError(
-            f"cache: got {list(key_cache.shape)} and {list(value_cache.shape)}, wanted two alike and contiguous"
+            f"{name}: got {list(tensor.shape)}, wanted [num_tokens, a multiple of {num_kv_heads}, {head_dim}], "
+            f"contiguous in the last"
         )
 
 
-def _check_batch(batch: PagedBatch, num_blocks: int, block_size: int) -> None:
+def _check_layer(layer: LayerKV) -> None:
+    num_blocks, num_kv_heads, block_size, head_dim = layer.key.shape
+    shapes: dict[str, tuple[torch.Tensor | None, tuple[int, ...]]]
+    shapes = {"value": (layer.value, tuple(layer.key.shape))}
+    if layer.format.quantized:
+        groups = layer.format.num_groups(head_dim)
+        per_token = (num_blocks, num_kv_heads, block_size, groups)
+        per_channel = (num_blocks, num_kv_heads, head_dim)
+        shapes["key_scale"] = (layer.key_scale, per_channel if layer.format.per_channel_keys else per_token)
+        shapes["value_scale"] = (layer.value_scale, per_token)
+    if layer.format.per_channel_keys:
+        num_open = 0 if layer.key_open is None else len(layer.key_open)
+        shapes["key_open"] = (layer.key_open, (num_open, num_kv_heads, block_size, head_dim))
+    for name, (tensor, shape) in shapes.items():
+        if tensor is None or tuple(tensor.shape) != shape or not tensor.is_contiguous():
+            got = None if tensor is None else list(tensor.shape)
+            raise ValueError(f"layer.{name}: got {got}, wanted {list(shape)}, contiguous")
+
+
+def _check_batch(batch: PagedBatch, layer: LayerKV) -> None:
+    num_blocks, _, block_size, _ = layer.key.shape
     num_requests = len(batch.seq_lens)
     query_lens = batch.query_lens
     if len(query_lens) != num_requests or len(batch.block_tables) != num_requests or num_requests == 0:
@@ -126,6 +194,21 @@ def _check_batch(batch: PagedBatch, num_blocks: int, block_size: int) -> None:
         raise ValueError(f"seq_lens: got {batch.seq_lens}, wanted at least the new tokens and at most the block tables")
     if _outside(batch.slot_mapping, num_blocks * block_size) or _outside(batch.block_tables, num_blocks):
         raise ValueError(f"slot_mapping, block_tables: wanted slots and blocks of a cache of {num_blocks} blocks")
+    if layer.format.per_channel_keys:
+        _check_open_slots(batch, layer)
+
+
+def _check_open_slots(batch: PagedBatch, layer: LayerKV) -> None:
+    """Every block that this step writes to, or a query attends to from inside, must be open."""
+    assert layer.key_open is not None
+    if batch.open_slots is None or batch.open_slots.shape != batch.block_tables.shape:
+        raise ValueError(f"open_slots: wanted like block_tables, for {layer.format.name}")
+    first = (batch.seq_lens - batch.query_lens) // layer.block_size
+    last = (batch.seq_lens - 1) // layer.block_size
+    index = np.arange(batch.open_slots.shape[1])
+    written = (index >= first[:, None]) & (index <= last[:, None])
+    if _outside(batch.open_slots[written], len(layer.key_open)):
+        raise ValueError(f"open_slots: wanted a slot below {len(layer.key_open)} for each block that is written to")
 
 
 def _outside(values: np.ndarray[tuple[int, ...], np.dtype[np.int64]], limit: int) -> bool:

@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from kernels.layout import LayerKV
+
 IntArray = npt.NDArray[np.int64]
 
 
@@ -31,6 +33,8 @@ class PagedBatch:
     """[num_requests]: tokens of a request after this step's writes."""
     block_tables: IntArray
     """[num_requests, max_blocks]: block ids in order; what is past a request's last block is never read."""
+    open_slots: IntArray | None = None
+    """per_channel only, like block_tables: where in `LayerKV.key_open` a block lies, -1 where it is quantized."""
 
     @property
     def query_lens(self) -> IntArray:
@@ -42,11 +46,20 @@ class StepPlan(Protocol):
     """One backend's preparation of a `PagedBatch`."""
 
     def store_kv(
-        self, key: torch.Tensor, value: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor
-    ) -> None:
-        """See `kernels.ops.store_kv`."""
-
-    def paged_attention(
-        self, query: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor, scale: float
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        rotary: tuple[torch.Tensor, torch.Tensor],
+        layer: LayerKV,
     ) -> torch.Tensor:
+        """See `kernels.ops.store_kv`."""
+        ...
+
+    def paged_attention(self, query: torch.Tensor, layer: LayerKV, scale: float) -> torch.Tensor:
         """See `kernels.ops.paged_attention`."""
+        ...
+
+    def bad_rows(self) -> torch.Tensor:
+        """See `kernels.ops.bad_rows`."""
+        ...

@@ -2,10 +2,15 @@
 
 Weights are fused where they share an input (q, k, v; gate, up). Keys and values live in the paged cache alone, so a
 prompt in chunks, a prefix hit and a decode step are the same code.
+
+For a rotated cache the Hadamard matrix H of a head is folded into its weights: W_v becomes H · W_v, and since H is its
+own inverse, W_o becomes W_o · H. Values then come rotated, at no cost, and leave as they were. Layers that are skipped
+are rotated as well: it changes nothing but roundings.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,20 +18,26 @@ import torch
 from torch.nn import functional
 
 from engine.kv_cache import KVCache
-from engine.layers import Linear, Rotary, apply_rotary, rms_norm, silu_and_mul
+from engine.layers import Linear, Rotary, rms_norm, silu_and_mul
 from engine.model_config import ModelConfig
 from kernels import ops
+from kernels.layout import LayerKV
 from kernels.plan import StepPlan
+from kernels.quant import hadamard
+
+Change = Callable[[torch.Tensor], torch.Tensor]
+"""What is done to a tensor of the checkpoint, in fp64, before it is cast."""
 
 
 class Weights(Protocol):
     """Hands out the tensors of a checkpoint by name, checked for shape and moved to their dtype and device."""
 
-    dtype: torch.dtype
-    device: torch.device
+    @property
+    def device(self) -> torch.device:
+        """Where the tensors are."""
 
-    def take(self, name: str, *shape: int) -> torch.Tensor:
-        """Return one tensor."""
+    def take(self, name: str, *shape: int, change: Change | None = None) -> torch.Tensor:
+        """Return one tensor, changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,22 +54,28 @@ class _Layer:
 class LlamaModel:
     """A loaded model."""
 
-    def __init__(self, config: ModelConfig, weights: Weights, *, max_position: int) -> None:
+    def __init__(
+        self, config: ModelConfig, weights: Weights, *, max_position: int, rotate_values: bool = False
+    ) -> None:
         """Take the weights.
 
         Args:
             config: shape of the model.
             weights: of the checkpoint.
             max_position: most tokens of a sequence, for the rotary table.
+            rotate_values: fold the rotation of values into the weights, for a rotated cache.
         """
         self.config = config
         hidden, vocab = config.hidden_size, config.vocab_size
         self._embedding = weights.take("model.embed_tokens.weight", vocab, hidden)
-        self._layers = [_take_layer(config, weights, f"model.layers.{index}.") for index in range(config.num_layers)]
+        rotation = hadamard(config.head_dim).double() if rotate_values else None
+        self._layers = [
+            _take_layer(config, weights, f"model.layers.{index}.", rotation) for index in range(config.num_layers)
+        ]
         self._norm = weights.take("model.norm.weight", hidden)
         tied = config.tied_embeddings
         self._lm_head = Linear(self._embedding if tied else weights.take("lm_head.weight", vocab, hidden))
-        self._rotary = Rotary(config.rope, config.head_dim, max_position, weights.dtype, weights.device)
+        self._rotary = Rotary(config.rope, config.head_dim, max_position, weights.device)
 
     def forward(
         self,
@@ -66,7 +83,7 @@ class LlamaModel:
         positions: torch.Tensor,
         sample_rows: torch.Tensor,
         cache: KVCache,
-        plan: StepPlan,
+        plans: Sequence[StepPlan],
     ) -> torch.Tensor:
         """Run one step; writes its keys and values to the cache.
 
@@ -75,16 +92,16 @@ class LlamaModel:
             positions: [num_tokens], int64.
             sample_rows: [num_sampled], int64: the rows whose logits are wanted.
             cache: the paged cache.
-            plan: of this step.
+            plans: of this step, one a layer.
 
         Returns:
             Logits [num_sampled, vocab_size] in fp32.
         """
         hidden = functional.embedding(input_ids, self._embedding)
-        cos, sin = self._rotary.at(positions)
+        rotary = self._rotary.at(positions)
         last = len(self._layers) - 1
         for index, layer in enumerate(self._layers):
-            attended = self._attend(layer, hidden, cos, sin, cache.layer(index), plan)
+            attended = self._attend(layer, hidden, rotary, cache.layers[index], plans[index])
             if index == last:  # nobody reads the other rows any more
                 attended, hidden = attended.index_select(0, sample_rows), hidden.index_select(0, sample_rows)
             hidden = hidden + layer.o(attended)
@@ -96,9 +113,8 @@ class LlamaModel:
         self,
         layer: _Layer,
         hidden: torch.Tensor,
-        cos: torch.Tensor,
-        sin: torch.Tensor,
-        caches: tuple[torch.Tensor, torch.Tensor],
+        rotary: tuple[torch.Tensor, torch.Tensor],
+        layer_kv: LayerKV,
         plan: StepPlan,
     ) -> torch.Tensor:
         """[num_tokens, num_heads * head_dim]: attention before its output projection."""
@@ -106,29 +122,49 @@ class LlamaModel:
         num_heads, num_kv_heads = config.num_heads, config.num_kv_heads
         normed = rms_norm(hidden, layer.input_norm, config.norm_eps)
         heads = layer.qkv(normed).view(len(hidden), num_heads + 2 * num_kv_heads, config.head_dim)
-        query_key, value = heads[:, :-num_kv_heads], heads[:, -num_kv_heads:]
+        query, key, value = torch.split(heads, [num_heads, num_kv_heads, num_kv_heads], dim=1)
         if layer.qk_norms is not None:
-            query, key = query_key[:, :num_heads], query_key[:, num_heads:]
             q_norm, k_norm = layer.qk_norms
-            query_key = torch.cat((rms_norm(query, q_norm, config.norm_eps), rms_norm(key, k_norm, config.norm_eps)), 1)
-        rotated = apply_rotary(query_key, cos, sin)
-        ops.store_kv(rotated[:, num_heads:], value, *caches, plan)
-        return ops.paged_attention(rotated[:, :num_heads], *caches, plan, scale=config.head_dim**-0.5).flatten(1)
+            query, key = rms_norm(query, q_norm, config.norm_eps), rms_norm(key, k_norm, config.norm_eps)
+        rotated = ops.store_kv(query, key, value, rotary, layer_kv, plan)
+        return ops.paged_attention(rotated, layer_kv, plan, scale=config.head_dim**-0.5).flatten(1)
 
 
-def _take_layer(config: ModelConfig, weights: Weights, prefix: str) -> _Layer:
+def _take_layer(config: ModelConfig, weights: Weights, prefix: str, rotation: torch.Tensor | None) -> _Layer:
     hidden, inner, head_dim = config.hidden_size, config.intermediate_size, config.head_dim
     q_size, kv_size = config.num_heads * head_dim, config.num_kv_heads * head_dim
 
     def norm(name: str, size: int) -> torch.Tensor:
         return weights.take(f"{prefix}{name}.weight", size)
 
+    def rotate_rows(weight: torch.Tensor) -> torch.Tensor:
+        """H · W for each head of v_proj's outputs, of its weight or its bias."""
+        assert rotation is not None
+        return (rotation @ weight.view(config.num_kv_heads, head_dim, -1)).view_as(weight)
+
+    def rotate_columns(weight: torch.Tensor) -> torch.Tensor:
+        """W · H for each head of o_proj's inputs."""
+        assert rotation is not None
+        return (weight.view(hidden, config.num_heads, head_dim) @ rotation).view_as(weight)
+
+    changes: dict[str, Change] = {} if rotation is None else {"self_attn.v_proj": rotate_rows}
+
     def linear(sizes: dict[str, int], num_inputs: int, *, bias: bool) -> Linear:
         """One product for several projections of the same input."""
-        weight = [weights.take(f"{prefix}{name}.weight", size, num_inputs) for name, size in sizes.items()]
-        biases = [weights.take(f"{prefix}{name}.bias", size) for name, size in sizes.items()] if bias else None
+        weight = [
+            weights.take(f"{prefix}{name}.weight", size, num_inputs, change=changes.get(name))
+            for name, size in sizes.items()
+        ]
+        biases = (
+            [weights.take(f"{prefix}{name}.bias", size, change=changes.get(name)) for name, size in sizes.items()]
+            if bias
+            else None
+        )
         return Linear(torch.cat(weight), torch.cat(biases) if biases else None)
 
+    output = weights.take(
+        f"{prefix}self_attn.o_proj.weight", hidden, q_size, change=None if rotation is None else rotate_columns
+    )
     return _Layer(
         input_norm=norm("input_layernorm", hidden),
         qkv=linear(
@@ -137,7 +173,7 @@ def _take_layer(config: ModelConfig, weights: Weights, prefix: str) -> _Layer:
             bias=config.qkv_bias,
         ),
         qk_norms=(norm("self_attn.q_norm", head_dim), norm("self_attn.k_norm", head_dim)) if config.qk_norm else None,
-        o=linear({"self_attn.o_proj": hidden}, q_size, bias=config.o_bias),
+        o=Linear(output, weights.take(f"{prefix}self_attn.o_proj.bias", hidden) if config.o_bias else None),
         mlp_norm=norm("post_attention_layernorm", hidden),
         gate_up=linear({"mlp.gate_proj": inner, "mlp.up_proj": inner}, hidden, bias=config.mlp_bias),
         down=linear({"mlp.down_proj": hidden}, inner, bias=config.mlp_bias),

@@ -10,7 +10,8 @@ import torch
 from engine import kv_cache
 from engine.config import CacheConfig, EngineConfig, SchedulerConfig
 from engine.errors import ConfigError
-from engine.kv_cache import KVCache, available_memory, bytes_per_token, choose_num_blocks
+from engine.kv_cache import KVCache, available_memory, choose_num_blocks
+from engine.kv_layout import KVLayout
 from engine.model_config import ModelConfig, RopeConfig
 from prefixcache.interface import CopyOp
 
@@ -36,6 +37,9 @@ MODEL = ModelConfig(
 )
 
 
+LAYOUT = KVLayout(30, 3, 64, itemsize=4)
+
+
 def make_config(*, num_blocks=None, max_model_len=None, max_num_seqs=32):
     return EngineConfig(
         model_path="-",
@@ -45,50 +49,61 @@ def make_config(*, num_blocks=None, max_model_len=None, max_num_seqs=32):
     )
 
 
-def test_bytes_per_token_counts_keys_and_values():
-    assert bytes_per_token(MODEL, torch.bfloat16) == 2 * 30 * 3 * 64 * 2
-
-
 def test_num_blocks_is_what_was_asked_for():
-    assert choose_num_blocks(make_config(num_blocks=7), MODEL, torch.float32, CPU) == 7
+    assert choose_num_blocks(make_config(num_blocks=7), MODEL, LAYOUT, CPU) == 7
 
 
 def test_num_blocks_is_what_the_requests_can_use():
     config = make_config(max_model_len=100, max_num_seqs=2)
-    assert choose_num_blocks(config, MODEL, torch.float32, CPU) == 2 * (4 + 1)
+    assert choose_num_blocks(config, MODEL, LAYOUT, CPU) == 2 * (4 + 1)
 
 
 def test_num_blocks_on_cpu_stays_within_a_fifth_of_the_memory_and_2_gib():
-    num_blocks = choose_num_blocks(make_config(), MODEL, torch.float32, CPU)
-    size = num_blocks * 32 * bytes_per_token(MODEL, torch.float32)
+    num_blocks = choose_num_blocks(make_config(), MODEL, LAYOUT, CPU)
+    size = num_blocks * LAYOUT.block_bytes
     assert size <= 2 << 30
     assert size <= 0.2 * available_memory() * 1.05  # others allocate meanwhile
 
 
 def test_too_little_memory_is_a_config_error():
-    giant = dataclasses.replace(MODEL, num_layers=100_000, num_kv_heads=1000)
+    giant = dataclasses.replace(LAYOUT, num_layers=100_000, num_kv_heads=1000)
     with pytest.raises(ConfigError, match="does not hold two blocks"):
-        choose_num_blocks(make_config(), giant, torch.float32, CPU)
+        choose_num_blocks(make_config(), MODEL, giant, CPU)
     with pytest.raises(ConfigError, match="--num-blocks: 1000000000 blocks need"):
-        KVCache.allocate(MODEL, num_blocks=10**9, block_size=32, dtype=torch.float32, device=CPU)
+        KVCache.allocate(LAYOUT, num_blocks=10**9, dtype=torch.float32, device=CPU)
 
 
 def test_pool_has_the_documented_layout_and_is_zero():
-    cache = KVCache.allocate(MODEL, num_blocks=5, block_size=8, dtype=torch.bfloat16, device=CPU)
-    assert cache.keys.shape == cache.values.shape == (30, 5, 3, 8, 64)
-    assert not cache.keys.any()
+    layout = KVLayout(4, 3, 64, "int8/per_group_32", frozenset({1}), block_size=8)
+    cache = KVCache.allocate(layout, num_blocks=5, dtype=torch.bfloat16, device=CPU)
+    assert [layer.format.name for layer in cache.layers] == ["int8/per_group_32", "auto", *["int8/per_group_32"] * 2]
+    quantized, plain = cache.layers[0], cache.layers[1]
+    assert quantized.key.shape == quantized.value.shape == plain.key.shape == (5, 3, 8, 64)
+    assert quantized.key_scale.shape == quantized.value_scale.shape == (5, 3, 8, 2)
+    assert (quantized.key.dtype, quantized.key_scale.dtype, plain.key.dtype) == (
+        torch.int8,
+        torch.float16,
+        torch.bfloat16,
+    )
+    assert plain.key_scale is None
+    assert not any(tensor.any() for layer in cache.layers for tensor in layer.tensors)
     assert cache.num_blocks == 5
-    keys, values = cache.layer(29)
-    assert keys.is_contiguous()
-    keys[4] = 1
-    values[4] = 2
-    cache.copy([CopyOp(src=4, dst=0, num_tokens=3)])
-    assert (cache.keys[29, 0, :, :3] == 1).all()
-    assert (cache.values[29, 0, :, :3] == 2).all()
-    assert not cache.keys[29, 0, :, 3:].any()
+
+
+def test_copies_and_clears_take_scales_along():
+    layout = KVLayout(3, 3, 64, "int8/per_token", frozenset({1}), block_size=8)
+    cache = KVCache.allocate(layout, num_blocks=5, dtype=torch.float32, device=CPU)
+    tensors = [tensor for layer in cache.layers for tensor in layer.tensors]
+    for tensor in tensors:
+        tensor[4] = 1
+    cache.copy([CopyOp(src=4, dst=0, num_tokens=3), CopyOp(0, 2, 2)])
+    for tensor in tensors:
+        assert (tensor[0, :, :3] == 1).all()
+        assert not tensor[0, :, 3:].any()
+        assert (tensor[2, :, :2] == 1).all()
+        assert not tensor[2, :, 2:].any()
     cache.clear_blocks([4])
-    assert not cache.keys[:, 4].any()
-    assert not cache.values[:, 4].any()
+    assert not any(tensor[4].any() for tensor in tensors)
 
 
 @pytest.mark.parametrize(

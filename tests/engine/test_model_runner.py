@@ -53,7 +53,7 @@ class RecordingSampler(Sampler):
 def make_runner(folder: Path, *, dtype: str = "float32", block_size: int = 8, num_blocks: int | None = 64, **options):
     """A runner and its recording sampler."""
     sampler = RecordingSampler()
-    cache = CacheConfig(block_size=block_size, num_blocks=num_blocks)
+    cache = CacheConfig(block_size=block_size, num_blocks=num_blocks, kv_cache_dtype="auto")
     config = EngineConfig(model_path=str(folder), dtype=dtype, device="cpu", cache=cache, **options)
     return ModelRunner(config, sampler=sampler), sampler
 
@@ -139,8 +139,8 @@ def test_execute_copies_before_the_forward_pass(tiny):
 
 def test_execute_ignores_what_free_blocks_and_tail_slots_hold(tiny):
     runner, sampler = make_runner(tiny)
-    runner._cache.keys.fill_(torch.nan)
-    runner._cache.values.fill_(torch.nan)
+    for tensor in (tensor for layer in runner._cache.layers for tensor in layer.tensors):
+        tensor.fill_(torch.nan)
     prompts = {"a": make_prompt(13, 1), "b": make_prompt(42, 2)}
     tables = {"a": [3, 9, 0, 0, 0, 0, 60], "b": [5, 6, 11, 12, 13, 14]}
     for start, end in ((0, -1), (-1, 0)):  # prefill, then decode, of different lengths
@@ -181,8 +181,7 @@ def test_bfloat16_stays_near_float32(tiny):
 
 def test_pool_is_zeroed_after_warm_up(tiny):
     runner, _ = make_runner(tiny)
-    assert not runner._cache.keys.any()
-    assert not runner._cache.values.any()
+    assert not any(tensor.any() for layer in runner._cache.layers for tensor in layer.tensors)
 
 
 def test_max_model_len_is_the_smaller_limit_with_a_warning(tiny):

@@ -1,14 +1,20 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast, get_args
+
 import pytest
 
 from engine.config import CacheConfig, EngineConfig, SchedulerConfig
+from engine.kv_layout import KV_FORMATS
 from gateway.__main__ import main
+from gateway.backends.local.models import engine_config
+from gateway.model_files import ModelFiles
 from gateway.options import parse_options
-from gateway.settings import BLOCK_SIZES, Settings
+from gateway.settings import BLOCK_SIZES, KVCacheDtype, Settings
 
 FLAGS = "host port db model-dir chat-template dtype block-size num-blocks max-model-len max-num-seqs "
-FLAGS += "max-num-batched-tokens prefill-chunk kv-cache-dtype max-shared-ratio max-pinned-ratio growth-reserve"
+FLAGS += "max-num-batched-tokens prefill-chunk kv-cache-dtype kv-skip-layers max-shared-ratio max-pinned-ratio growth-reserve"
 
 
 def test_defaults_are_those_of_the_engine() -> None:
@@ -19,6 +25,17 @@ def test_defaults_are_those_of_the_engine() -> None:
     assert (settings.model, settings.host, settings.port) == ("smollm2-135m-instruct", "127.0.0.1", 8000)
     for block_size in BLOCK_SIZES:
         CacheConfig(block_size=block_size)
+    assert get_args(KVCacheDtype) == KV_FORMATS
+
+
+def test_engine_is_started_with_what_was_set() -> None:
+    cache = {"kv_cache_dtype": "int8/per_token", "kv_skip_layers": "first:1,last:4", "block_size": 16, "num_blocks": 9}
+    settings = Settings(**cache, max_shared_ratio=0.75, prefill_chunk=64, max_num_seqs=3, max_model_len=99)
+    files = cast("ModelFiles", SimpleNamespace(folder="here"))
+    config = engine_config(settings, files)
+    for part in (config, config.cache, config.scheduler):
+        for name in set(part.__slots__) & Settings.model_fields.keys():
+            assert getattr(part, name) == getattr(settings, name), name
 
 
 def test_flags_win_over_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,6 +78,7 @@ def test_help_names_every_flag_its_default_and_its_variable(capsys: pytest.Captu
         (["--max-model-len", "0"], ["--max-model-len", "'0'", "1"]),
         (["--prefill-chunk", "-1"], ["--prefill-chunk", "'-1'", "0"]),
         (["--kv-cache-dtype", "int8"], ["--kv-cache-dtype", "'int8'", "'auto'"]),
+        (["--kv-skip-layers", "first"], ["--kv-skip-layers", "'first'"]),
         (["--dtype", "fp8"], ["--dtype", "'fp8'", "'bfloat16'"]),
         (["--max-shared-ratio", "1.5"], ["--max-shared-ratio", "'1.5'", "1"]),
         (["--max-shared-ratio", "nan"], ["--max-shared-ratio", "'nan'"]),

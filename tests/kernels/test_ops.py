@@ -1,129 +1,95 @@
-"""The torch backend against the readable reference, on odd sizes and a poisoned cache."""
+"""The spec against plain attention, block copies, and what the ops refuse."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from kernels import ops, reference
+from kernels import ops
 from kernels.plan import PagedBatch
+from kernels.quant import SERVED_FORMATS
+from tests.kernels.cases import Shape, clone, make_batch, make_inputs, make_layer, run_step
 
-# fp32: sums of at most 200 products of unit normals in another order; 16 bits: one rounding of outputs below 4
-TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 2**-6}
-BATCHES = {  # (num_computed, num_new) of each request
-    "one-token": [(0, 1)],
-    "prompt-of-a-prime": [(0, 31)],
-    "chunk-behind-prefix": [(17, 13)],
-    "decode-alone": [(40, 1)],
-    "decode-mixed-lengths": [(0, 1), (7, 1), (8, 1), (9, 1), (150, 1)],
-    "decode-same-length": [(12, 1), (12, 1)],
-    "all-together": [(33, 1), (0, 9), (15, 2), (8, 8), (130, 1), (64, 65)],
-}
+SHAPE = Shape(num_heads=4, num_kv_heads=2, head_dim=16, block_size=8, num_blocks=8)
 
 
-def make_batch(shape: list[tuple[int, int]], block_size: int, num_blocks: int, seed: int = 0) -> PagedBatch:
-    """Requests with shuffled blocks; what is past a request's blocks in its table belongs to nobody."""
-    free = list(np.random.default_rng(seed).permutation(num_blocks))
-    computed, new = np.array(shape, dtype=np.int64).T
-    seq_lens = computed + new
-    tables = np.full((len(shape), -(-seq_lens.max() // block_size)), free.pop(), dtype=np.int64)
-    slots = []
-    for row, (start, seq_len) in enumerate(zip(computed, seq_lens, strict=True)):
-        for index in range(-(-seq_len // block_size)):
-            tables[row, index] = free.pop()
-        slots += [tables[row, p // block_size] * block_size + p % block_size for p in range(start, seq_len)]
-    return PagedBatch(np.array(slots), np.concatenate(([0], np.cumsum(new))), seq_lens, tables)
-
-
-def poison_unused(cache: torch.Tensor, batch: PagedBatch) -> None:
-    """NaN in every slot that holds no token of a request."""
-    num_blocks, _, block_size, _ = cache.shape
-    used = torch.zeros(num_blocks, block_size, dtype=torch.bool)
-    for table, seq_len in zip(batch.block_tables, batch.seq_lens, strict=True):
-        for position in range(seq_len):
-            used[table[position // block_size], position % block_size] = True
-    cache.masked_fill_(~used[:, None, :, None], torch.nan)
-
-
-@pytest.mark.parametrize("shape", BATCHES.values(), ids=BATCHES.keys())
-@pytest.mark.parametrize(
-    ("num_heads", "num_kv_heads", "head_dim", "block_size", "dtype"),
-    [(9, 3, 64, 32, torch.float32), (4, 4, 16, 8, torch.float32), (8, 1, 80, 16, torch.bfloat16)],
-    ids=["H9-K3-D64-B32", "H4-K4-D16-B8", "H8-K1-D80-B16-bf16"],
-)
-def test_step_agrees_with_the_reference_and_reads_no_garbage(
-    shape, num_heads, num_kv_heads, head_dim, block_size, dtype
-):
-    torch.manual_seed(1)
-    batch = make_batch(shape, block_size, num_blocks=64)
-    num_tokens = len(batch.slot_mapping)
-    keys, values = (torch.randn(64, num_kv_heads, block_size, head_dim).to(dtype) for _ in range(2))
-    query, key, value = (
-        torch.randn(num_tokens, heads, head_dim).to(dtype) for heads in (num_heads, num_kv_heads, num_kv_heads)
-    )
-    for cache in (keys, values):
-        poison_unused(cache, batch)
-    expected_caches = keys.clone(), values.clone()
-
-    spec = ops.plan_step(batch, keys, backend="reference")
-    ops.store_kv(key, value, *expected_caches, spec)
-    expected = ops.paged_attention(query, *expected_caches, spec, scale=head_dim**-0.5)
-    plan = ops.plan_step(batch, keys)
-    ops.store_kv(key, value, keys, values, plan)
-    got = ops.paged_attention(query, keys, values, plan, scale=head_dim**-0.5)
-
-    torch.testing.assert_close(keys, expected_caches[0], rtol=0, atol=0, equal_nan=True)
-    torch.testing.assert_close(values, expected_caches[1], rtol=0, atol=0, equal_nan=True)
-    assert expected.isfinite().all()
-    torch.testing.assert_close(got, expected, rtol=0, atol=TOLERANCE[dtype])
-
-
-def test_reference_agrees_with_plain_softmax_attention():
+@pytest.mark.parametrize(("format_name", "error"), [("auto", 1e-5), ("int8/per_token", 0.03), ("int8/hadamard", 0.03)])
+def test_reference_agrees_with_plain_softmax_attention(format_name, error):
+    """Without a cache: rotate, attend, and for int8 be as near as codes of 1 in 127 allow."""
     torch.manual_seed(2)
-    batch = make_batch([(5, 6)], block_size=8, num_blocks=8)
-    caches = torch.zeros(2, 8, 2, 8, 16)
-    whole_key, whole_value = torch.randn(2, 11, 2, 16)
-    everything = PagedBatch(
-        np.array([batch.block_tables[0, p // 8] * 8 + p % 8 for p in range(11)]),
-        np.array([0, 11]),
-        np.array([11]),
-        batch.block_tables,
+    batch = make_batch([(0, 11)], block_size=8, num_blocks=8)
+    inputs = make_inputs(batch, SHAPE, torch.float32)
+    _, got, _ = run_step(inputs, make_layer(format_name, SHAPE, torch.float32), batch, "reference")
+
+    cos, sin = (table[:, None, :8] for table in inputs.rotary)  # the sines' first half has the sign of rotate_half
+    turn = torch.complex(cos, -sin)
+    query, key = (
+        torch.view_as_real(torch.complex(x[..., :8].contiguous(), x[..., 8:].contiguous()) * turn).mT.flatten(-2)
+        for x in (inputs.query, inputs.key)
     )
-    ops.store_kv(whole_key, whole_value, *caches, ops.plan_step(everything, caches[0], backend="reference"))
-    query = torch.randn(6, 4, 16)
-    got = ops.paged_attention(query, *caches, ops.plan_step(batch, caches[0], backend="reference"), scale=0.3)
-
-    scores = torch.einsum("qhd,khd->hqk", query, whole_key.repeat_interleave(2, dim=1)) * 0.3
-    scores = scores.masked_fill(torch.ones(6, 11).triu(6).bool(), -torch.inf)
-    expected = torch.einsum("hqk,khd->qhd", scores.softmax(-1), whole_value.repeat_interleave(2, dim=1))
-    torch.testing.assert_close(got, expected)
+    scores = torch.einsum("qhd,khd->hqk", query, key.repeat_interleave(2, dim=1)) / 4
+    scores = scores.masked_fill(torch.ones(11, 11).triu(1).bool(), -torch.inf)
+    expected = torch.einsum("hqk,khd->qhd", scores.softmax(-1), inputs.value.repeat_interleave(2, dim=1))
+    torch.testing.assert_close(got, expected, rtol=0, atol=error)
 
 
-@pytest.mark.parametrize("backend", [ops, reference], ids=["torch", "reference"])
-def test_copy_blocks_performs_a_chain_in_order_and_leaves_the_tail(backend):
-    cache = torch.arange(2 * 4 * 1 * 8 * 1, dtype=torch.float32).reshape(2, 4, 1, 8, 1)
-    keys, values = cache.clone(), -cache
-    backend.copy_blocks(keys, values, [(0, 1, 5), (1, 2, 8), (3, 3, 8), (3, 0, 0)])
-    for layer in range(2):
-        head, tail = cache[layer, 0, :, :5], cache[layer, 1, :, 5:]
-        for block in (1, 2):
-            assert torch.equal(keys[layer, block], torch.cat((head, tail), dim=1))
-            assert torch.equal(values[layer, block], -torch.cat((head, tail), dim=1))
-        for block in (0, 3):
-            assert torch.equal(keys[layer, block], cache[layer, block])
+def test_a_block_of_per_channel_keys_is_quantized_when_it_is_full_and_read_open_by_its_own_rows():
+    torch.manual_seed(3)
+    batch = make_batch([(0, 8)], block_size=8, num_blocks=8)
+    inputs = make_inputs(batch, SHAPE, torch.float32)
+    layer = make_layer("int8/per_channel", SHAPE, torch.float32)
+    _, own, _ = run_step(inputs, layer, batch, "reference")
+    block = batch.block_tables[0, 0]
+    assert layer.key_open is not None
+    assert layer.key_scale is not None
+    opened = layer.key_open[0]
+    torch.testing.assert_close(layer.key_scale[block].float(), opened.abs().amax(dim=1) / 127, rtol=1e-3, atol=0)
+    error = layer.key[block].float() * layer.key_scale[block].float()[:, None] - opened
+    assert (error.abs() <= layer.key_scale[block].float()[:, None] * 0.5001).all()
+    _, exact, _ = run_step(inputs, replace_values(layer), batch, "reference")
+    assert not torch.equal(own, exact)  # the values are quantized all the same
+    layer.key[block] = 0
+    plan = ops.plan_step(batch, layer, backend="reference")
+    query = ops.store_kv(inputs.query, inputs.key, inputs.value, inputs.rotary, layer, plan)
+    layer.key[block] = 0  # a row of the block itself does not look at its codes
+    assert torch.equal(ops.paged_attention(query, layer, plan, scale=0.25), own)
 
 
-CACHE = torch.zeros(4, 1, 8, 16)
+def replace_values(layer):
+    copied = clone(layer)
+    return replace(make_layer("auto", SHAPE, torch.float32), value=torch.zeros_like(copied.value).float())
+
+
+@pytest.mark.parametrize("format_name", SERVED_FORMATS[:4] + SERVED_FORMATS[-1:])
+def test_copy_blocks_performs_a_chain_in_order_and_leaves_the_tail(format_name):
+    shape = Shape(4, 2, 32, 8, num_blocks=4)
+    layers = [make_layer(format_name, shape, torch.float32) for _ in range(2)]
+    before = [clone(layer) for layer in layers]
+    ops.copy_blocks(layers, [(0, 1, 5), (1, 2, 8), (3, 3, 8), (3, 0, 0)])
+    for layer, old in zip(layers, before, strict=True):
+        for tensor, was in zip(layer.tensors, old.tensors, strict=True):
+            if tensor is layer.key_scale and format_name == "int8/per_channel":
+                assert torch.equal(tensor[1], was[0])  # a block's
+                continue
+            expected = torch.cat((was[0, :, :5], was[1, :, 5:]), dim=1)
+            assert torch.equal(tensor[1], expected)
+            assert torch.equal(tensor[2], expected)
+            assert torch.equal(tensor[3], was[3])
+            assert torch.equal(tensor[0], was[0])
+
+
 GOOD = {"slot_mapping": [0], "query_start_loc": [0, 1], "seq_lens": [1], "block_tables": [[0]]}
 
 
 @pytest.mark.parametrize(
     ("change", "names"),
     [
-        ({"slot_mapping": [32]}, "slot_mapping"),
+        ({"slot_mapping": [64]}, "slot_mapping"),
         ({"slot_mapping": [-1]}, "slot_mapping"),
-        ({"block_tables": [[4]]}, "block_tables"),
+        ({"block_tables": [[8]]}, "block_tables"),
         ({"slot_mapping": [0, 1]}, "query_start_loc"),
         ({"query_start_loc": [0, 0], "slot_mapping": []}, "query_start_loc"),
         ({"seq_lens": [0]}, "seq_lens"),
@@ -135,24 +101,49 @@ GOOD = {"slot_mapping": [0], "query_start_loc": [0, 1], "seq_lens": [1], "block_
 def test_plan_step_refuses_arrays_that_do_not_fit(change, names):
     arrays = {name: np.asarray(value, dtype=np.int64) for name, value in {**GOOD, **change}.items()}
     with pytest.raises(ValueError, match=names):
-        ops.plan_step(PagedBatch(**arrays), CACHE)
+        ops.plan_step(PagedBatch(**arrays), make_layer("auto", SHAPE, torch.float32))
+
+
+def good_batch() -> PagedBatch:
+    return PagedBatch(**{name: np.asarray(value, dtype=np.int64) for name, value in GOOD.items()})
+
+
+def test_plan_step_refuses_blocks_that_should_be_open_and_are_not():
+    layer = make_layer("int8/per_channel", SHAPE, torch.float32, num_open=2)
+    for open_slots in (None, [[-1]], [[2]], [[0, 0]]):
+        batch = replace(good_batch(), open_slots=None if open_slots is None else np.array(open_slots))
+        with pytest.raises(ValueError, match="open_slots"):
+            ops.plan_step(batch, layer)
+
+
+def test_numba_refuses_what_it_has_no_kernel_for():
+    batch = replace(good_batch(), open_slots=np.array([[0]]))
+    with pytest.raises(ValueError, match="per_channel"):
+        ops.plan_step(batch, make_layer("int8/per_channel", SHAPE, torch.float32), backend="numba")
+    with pytest.raises(ValueError, match="heads of 24"):
+        ops.plan_step(good_batch(), make_layer("auto", Shape(4, 2, 24, 8), torch.float32), backend="numba")
 
 
 def test_ops_refuse_tensors_that_do_not_fit():
-    batch = PagedBatch(**{name: np.asarray(value, dtype=np.int64) for name, value in GOOD.items()})
-    plan = ops.plan_step(batch, CACHE)
-    row = torch.zeros(1, 1, 16)
+    layer = make_layer("int8/per_token", SHAPE, torch.float32)
+    plan = ops.plan_step(good_batch(), layer)
+    query, row = torch.zeros(1, 4, 16), torch.zeros(1, 2, 16)
+    rotary = (torch.zeros(1, 16), torch.zeros(1, 16))
     with pytest.raises(ValueError, match="backend"):
-        ops.plan_step(batch, CACHE, backend="cuda")
-    with pytest.raises(ValueError, match="key: got"):
-        ops.store_kv(row.half(), row, CACHE, CACHE, plan)
-    with pytest.raises(ValueError, match="value: got"):
-        ops.store_kv(row, torch.zeros(1, 2, 16), CACHE, CACHE, plan)
-    with pytest.raises(ValueError, match="cache: got"):
-        ops.store_kv(row, row, CACHE, CACHE[:2], plan)
+        ops.plan_step(good_batch(), layer, backend="cuda")
     with pytest.raises(ValueError, match="query: got"):
-        ops.paged_attention(torch.zeros(1, 1, 8), CACHE, CACHE, plan, scale=1.0)
-    with pytest.raises(ValueError, match="copy: got"):
-        ops.copy_blocks(CACHE[None], CACHE[None], [(0, 4, 1)])
-    with pytest.raises(ValueError, match="copy: got"):
-        ops.copy_blocks(CACHE[None], CACHE[None], [(0, 1, 9)])
+        ops.store_kv(torch.zeros(1, 3, 16), row, row, rotary, layer, plan)
+    with pytest.raises(ValueError, match="key: got"):
+        ops.store_kv(query, torch.zeros(2, 2, 16), row, rotary, layer, plan)
+    with pytest.raises(ValueError, match="value: got"):
+        ops.store_kv(query, row, torch.zeros(1, 2, 32)[..., ::2], rotary, layer, plan)
+    with pytest.raises(ValueError, match="rotary: got"):
+        ops.store_kv(query, row, row, (rotary[0].double(), rotary[1]), layer, plan)
+    with pytest.raises(ValueError, match="query: got"):
+        ops.paged_attention(torch.zeros(1, 4, 8), layer, plan, scale=1.0)
+    for name in ("value", "key_scale", "value_scale"):
+        with pytest.raises(ValueError, match=rf"layer\.{name}"):
+            ops.plan_step(good_batch(), replace(layer, **{name: getattr(layer, name)[:2]}))
+    for copy in ((0, 8, 1), (0, 1, 9), (-1, 0, 1)):
+        with pytest.raises(ValueError, match="copy: got"):
+            ops.copy_blocks([layer], [copy])

@@ -41,6 +41,7 @@ def engine_config(settings: Settings, files: ModelFiles) -> EngineConfig:
             block_size=settings.block_size,
             num_blocks=settings.num_blocks,
             kv_cache_dtype=settings.kv_cache_dtype,
+            kv_skip_layers=settings.kv_skip_layers,
             max_shared_ratio=settings.max_shared_ratio,
             max_pinned_ratio=settings.max_pinned_ratio,
             growth_reserve=settings.growth_reserve,

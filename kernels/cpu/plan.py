@@ -1,0 +1,148 @@
+"""The numba backend's side of a step: torch tensors in and out, compiled kernels between, threads around them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from kernels.cpu.attend import attend
+from kernels.cpu.merge import merge
+from kernels.cpu.schedule import Schedule, build_schedule, deal_out
+from kernels.cpu.store import store
+from kernels.cpu.threads import run
+from kernels.layout import LayerKV
+from kernels.plan import IntArray, PagedBatch
+
+Array = npt.NDArray[Any]
+_LOG2_E = 1.4426950408889634
+_ROWS_A_THREAD = 32  # to store or merge: fewer are done before another thread has woken up
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NumbaPlan:
+    """Work items of one step, dealt out to as many threads as torch has."""
+
+    slots: IntArray
+    block_tables: IntArray
+    schedule: Schedule
+    work: list[IntArray]
+    bad: torch.Tensor  # [num_tokens] bool
+
+    @classmethod
+    def build(cls, batch: PagedBatch, layer: LayerKV, *, deterministic: bool, cascade: bool) -> NumbaPlan:
+        """Cut the step into work.
+
+        Raises:
+            ValueError: a cache that is not on the CPU, per_channel, or a head_dim that is no multiple of 16.
+        """
+        head_dim = layer.key.shape[-1]
+        if layer.key.device.type != "cpu" or layer.format.per_channel_keys or head_dim % 16:
+            raise ValueError(
+                f"numba: got {layer.format.name} on {layer.key.device.type} with heads of {head_dim}, "
+                f"wanted a CPU, not per_channel, and a multiple of 16; backend='torch' has no such limits"
+            )
+        schedule = build_schedule(batch, layer.block_size, deterministic=deterministic, cascade=cascade)
+        work = deal_out(schedule, layer.block_size, layer.key.shape[1], torch.get_num_threads())
+        bad = torch.zeros(len(batch.slot_mapping), dtype=torch.bool)
+        slots, tables = (np.ascontiguousarray(array) for array in (batch.slot_mapping, batch.block_tables))
+        return cls(slots, tables, schedule, work, bad)
+
+    def store_kv(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        rotary: tuple[torch.Tensor, torch.Tensor],
+        layer: LayerKV,
+    ) -> torch.Tensor:
+        """See `kernels.ops.store_kv`."""
+        out = torch.empty_like(query, memory_format=torch.contiguous_format)
+        head_dim = query.shape[-1]
+        inputs = (query, key, value)
+        strides = np.array([tensor.stride()[:2] for tensor in inputs])
+        arguments = (
+            *(_flat(tensor) for tensor in inputs),
+            strides,
+            *(_bits(table) for table in rotary),
+            self.slots,
+            head_dim & -head_dim if layer.format.rotated else 0,
+            np.float32(layer.limit),
+            *_cache(layer),
+            _bits(out),
+            self.bad.numpy(),
+        )
+        run([partial(store, first, last, *arguments) for first, last in self._row_ranges()])
+        return out
+
+    def paged_attention(self, query: torch.Tensor, layer: LayerKV, scale: float) -> torch.Tensor:
+        """See `kernels.ops.paged_attention`."""
+        num_heads, head_dim = query.shape[1:]
+        schedule = self.schedule
+        num_rows = len(schedule.row_tokens) * num_heads
+        scaled = _bits(query.float() * (scale * _LOG2_E))
+        parts = np.empty((num_rows, head_dim), np.float32), *np.empty((2, num_rows), np.float32)
+        shape, key, value, key_scale, value_scale = _cache(layer)
+        arguments = (
+            schedule.items,
+            schedule.row_tokens,
+            schedule.row_visible,
+            self.block_tables,
+            scaled,
+            key,
+            value,
+            key_scale,
+            value_scale,
+            shape,
+            *parts,
+        )
+        run([partial(attend, work, *arguments) for work in self.work])
+        out = torch.empty_like(query, memory_format=torch.contiguous_format)
+        lists = schedule.starts, schedule.parts, schedule.row_items, schedule.items
+        merged = (*lists, shape[0], *parts, _bits(out))
+        run([partial(merge, first, last, *merged) for first, last in self._row_ranges()])
+        return out
+
+    def bad_rows(self) -> torch.Tensor:
+        """See `kernels.ops.bad_rows`."""
+        return self.bad
+
+    def _row_ranges(self) -> list[tuple[int, int]]:
+        """The step's rows in as many runs as are worth a thread."""
+        num_rows = len(self.slots)
+        num_runs = max(1, min(torch.get_num_threads(), num_rows // _ROWS_A_THREAD))
+        edges = [num_rows * index // num_runs for index in range(num_runs + 1)]
+        return list(pairwise(edges))
+
+
+def _bits(tensor: torch.Tensor) -> Array:
+    """The same memory as numba takes it: bf16 as uint16, fp16 as int16."""
+    if tensor.dtype == torch.bfloat16:
+        return tensor.view(torch.int16).numpy().view(np.uint16)
+    if tensor.dtype == torch.float16:
+        return tensor.view(torch.int16).numpy()
+    array: Array = tensor.numpy()
+    return array
+
+
+def _flat(tensor: torch.Tensor) -> Array:
+    """All elements from the first to the last in memory order, those between them included: one type for numba."""
+    span = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)) + 1
+    return _bits(tensor.as_strided((span,), (1,)))
+
+
+def _cache(layer: LayerKV) -> tuple[tuple[int, int, int], Array, Array, Array, Array]:
+    """(num_kv_heads, block_size, num_groups), keys, values and their scales, flat."""
+    _, num_kv_heads, block_size, _ = layer.key.shape
+    num_groups = 1 if layer.value_scale is None else layer.value_scale.shape[-1]
+    key_scale, value_scale = (
+        np.zeros(0, np.uint16) if scale is None else _bits(scale.view(-1)).view(np.uint16)
+        for scale in (layer.key_scale, layer.value_scale)
+    )
+    shape = (num_kv_heads, block_size, num_groups)
+    return shape, _bits(layer.key.view(-1)), _bits(layer.value.view(-1)), key_scale, value_scale

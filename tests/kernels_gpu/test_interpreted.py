@@ -1,0 +1,21 @@
+"""Runs the tests of the Triton kernels in interpreter mode, in a process of their own.
+
+Triton reads TRITON_INTERPRET when a kernel, or its own library, is imported; other tests may have done so already.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+FOLDER = Path(__file__).parent / "interpreted"
+
+
+def test_kernels_agree_with_the_reference_in_interpreter_mode():
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    command = [sys.executable, "-m", "pytest", str(FOLDER), "-q", "-p", "no:cacheprovider"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500, check=False)
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
+    assert " passed" in done.stdout
