@@ -79,7 +79,7 @@ def quantize(x: torch.Tensor, num_groups: int = 1) -> tuple[torch.Tensor, torch.
     Returns:
         codes [..., head_dim] int8 and scales [..., num_groups] fp16.
     """
-    groups = x.float().unflatten(-1, (num_groups, -1))
+    groups = x.float().reshape(*x.shape[:-1], num_groups, -1)
     groups = torch.where(groups.isfinite(), groups, 0.0)
     scales = (groups.abs().amax(dim=-1, keepdim=True) / CODE_MAX).clamp_min(MIN_SCALE).half()
     codes = (groups / scales.float()).round().clamp(-CODE_MAX, CODE_MAX)
@@ -88,7 +88,7 @@ def quantize(x: torch.Tensor, num_groups: int = 1) -> tuple[torch.Tensor, torch.
 
 def dequantize(codes: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
     """Return codes [..., head_dim] times scales [..., num_groups], [..., head_dim] fp32."""
-    groups = codes.float().unflatten(-1, (scales.shape[-1], -1))
+    groups = codes.float().reshape(*scales.shape, -1)
     return (groups * scales.float().unsqueeze(-1)).flatten(-2)
 
 
@@ -105,4 +105,4 @@ def hadamard(head_dim: int, *, device: torch.device | str = "cpu") -> torch.Tens
     block = torch.ones(1, 1)
     while len(block) < size:
         block = torch.cat((torch.cat((block, block), 1), torch.cat((block, -block), 1)), 0)
-    return torch.block_diag(*[block * size**-0.5] * (head_dim // size)).to(device)
+    return torch.kron(torch.eye(head_dim // size), block * size**-0.5).to(device)
