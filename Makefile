@@ -48,6 +48,7 @@ install: $(STAMP) ## only the environment
 # CPU-only torch: see "Torch" in README.md. pip skips what is installed already.
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "Python 3.11 with venv is needed: set PYTHON=/path/to/python3.11"; exit 1; }
+	@echo "installing into $(VENV), about 2.7 GB; this takes minutes"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[engine,dev]'
 	@touch $@
 

@@ -91,7 +91,7 @@ def resolve(model: str, model_dir: Path | None = None) -> ModelPath:
     """
     if model in ALIASES:
         folder = (model_dir or default_model_dir()) / model
-        if not is_whole(folder):
+        if not is_whole(folder, hashes=True):
             state = "damaged" if folder.exists() else "not pulled yet"
             raise ModelNotPulledError(f"model {model!r} is {state}: run `prefixgate models pull {model}`")
         return ModelPath(folder, model)
@@ -121,13 +121,14 @@ def is_whole(folder: Path, *, hashes: bool = False) -> bool:
     manifest = read_manifest(folder)
     if manifest is None:
         return False
-    for name, entry in manifest["files"].items():
-        path = folder / name
-        if not path.is_file() or path.stat().st_size != entry["size"]:
-            return False
-        if hashes and file_sha256(path) != entry["sha256"]:
-            return False
-    return True
+    try:
+        return all(
+            (folder / name).stat().st_size == entry["size"]
+            and (not hashes or file_sha256(folder / name) == entry["sha256"])
+            for name, entry in manifest["files"].items()
+        )
+    except (OSError, KeyError, TypeError, AttributeError):  # a file is missing, or the manifest is no manifest
+        return False
 
 
 def file_sha256(path: Path) -> str:

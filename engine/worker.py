@@ -1,7 +1,7 @@
 """The worker process: one engine, one thread, one loop, one socket to the gateway that started it.
 
-Started as `python -m engine.worker --endpoint ipc://…` with an `EngineConfig` as JSON on standard input. Ends on
-SIGTERM, or when its parent is gone. SIGINT is the parent's business: a terminal sends it to both.
+Started as `python -m engine.worker --endpoint ipc://… --parent PID` with an `EngineConfig` as JSON on standard input.
+Ends on SIGTERM, or when that parent is gone. SIGINT is the parent's business: a terminal sends it to both.
 """
 
 from __future__ import annotations
@@ -127,22 +127,24 @@ def main(
     """Run a worker; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m engine.worker", description=__doc__)
     parser.add_argument("--endpoint", required=True, help="ZeroMQ address of the gateway, ipc:// or tcp://")
-    endpoint = parser.parse_args(argv).endpoint
+    parser.add_argument("--parent", required=True, type=int, help="process id of the gateway; without it we end")
+    args = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent_pid = os.getppid()
+    if os.getppid() != args.parent:
+        return 0  # it is gone already
     config = msgspec.json.decode(sys.stdin.buffer.read(), type=EngineConfig)
 
     with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
         socket.set_hwm(0)  # nothing is dropped: what is in flight is bounded by the requests that the gateway admits
         socket.linger = 1000  # a farewell gets out, a gateway that is gone does not hold us
-        socket.connect(endpoint)
+        socket.connect(args.endpoint)
         try:
             engine, ready = build(config)
         except EngineError as error:
             socket.send(encode(EngineFailed(str(error), fatal=True)))
             return 1
-        worker = Worker(engine, ready, socket, parent_pid=parent_pid)
+        worker = Worker(engine, ready, socket, parent_pid=args.parent)
         signal.signal(signal.SIGTERM, lambda *_: worker.stop())
         worker.run()
     return 0

@@ -28,6 +28,7 @@ from gateway.routes.admin import admin_router
 from gateway.routes.system import SystemRoutes
 from gateway.settings import Settings
 from gateway.template import ChatTemplate
+from gateway.threads import PromptThreads
 from gateway.tokenizer import Tokenizer
 from gateway.version import VERSION
 
@@ -51,17 +52,18 @@ def create_app(
         rules: the normalizer; by default the built-in rules.
         ping_seconds: longest silence in a stream.
 
-    Raises: ChatTemplateError: the model's template does not compile.
+    Raises: ChatTemplateError: the model's template does not compile; ModelFilesError: its tokenizer cannot be read.
     """
     metrics = GatewayMetrics()
     authenticator = Authenticator(keys or NoKeys(), host=settings.host, admin_key=settings.admin_key)
     tokenizer = Tokenizer(model_files.tokenizer_file)
     special_tokens = {"bos_token": model_files.bos_token, "eos_token": model_files.eos_token}
     template = ChatTemplate(model_files.chat_template, special_tokens=special_tokens)
+    threads = PromptThreads()
     chat = ChatServices(
         model_name=model_files.name,
         backend=backend,
-        ingress=Ingress(rules or default_rules(), PromptRenderer(template, tokenizer), PrefixHasher()),
+        ingress=Ingress(rules or default_rules(), PromptRenderer(template, tokenizer), PrefixHasher(), threads),
         tokenizer=tokenizer,
         authenticator=authenticator,
         metrics=metrics,
@@ -82,6 +84,7 @@ def create_app(
             yield
         finally:
             await backend.stop()
+            threads.close()
 
     app = FastAPI(
         title="prefixgate",
@@ -89,6 +92,7 @@ def create_app(
         lifespan=lifespan,
         docs_url=None,  # its page loads scripts from elsewhere
         redoc_url=None,
+        redirect_slashes=False,  # it would send clients wherever their own Host header says
         middleware=[Middleware(RequestContext, metrics=metrics, paths=paths), Middleware(BodyLimit)],
     )
     app.router.routes.extend(routes)
@@ -102,6 +106,8 @@ async def _answer_error(request: Request, error: Exception) -> Response:
     problem = problem_of(error)
     headers = dict(problem.headers)
     if problem.status == 500:
-        # Unforeseen errors are answered outside of the middleware that names requests.
-        headers["x-request-id"] = request.scope["state"]["request_id"]
+        headers["connection"] = "close"  # uvicorn closes after an unforeseen error, and the client should know
+        if not isinstance(error, BackendError):
+            # Unforeseen errors are answered outside of the middleware that names requests.
+            headers["x-request-id"] = request.scope["state"]["request_id"]
     return Response(problem.body, problem.status, headers, media_type="application/json")

@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 from gateway.answer import Answer
 from gateway.auth import Authenticator, Identity
 from gateway.backends.base import Backend, BackendError
-from gateway.chat_request import ChatRequest, parse_chat_request
+from gateway.chat_request import ChatRequest
 from gateway.chat_wire import AnswerHead, ChunkWriter, cache_header, completion_body, usage_of
 from gateway.disconnect import ClientDisconnectedError, read_body, run_until_disconnect
 from gateway.errors import GatewayError, ModelNotFoundError, problem_of, shown
@@ -73,7 +73,7 @@ class ChatCompletions:
         request_id: str = scope["state"]["request_id"]
         identity = services.authenticator.identify(Headers(scope=scope).get("authorization"))
         try:
-            chat = parse_chat_request(await read_body(receive))
+            chat = await services.ingress.parse(await read_body(receive))
             self._check_model(chat.model)
             services.metrics.count_unknown_fields(chat.unknown_fields)
             head = AnswerHead(f"chatcmpl-{uuid.uuid4().hex}", int(time.time()), services.model_name)

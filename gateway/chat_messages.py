@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import orjson
+
 from gateway import checks
 from gateway.conversation import Content, Message
 from gateway.errors import InvalidRequestError, shown
@@ -94,7 +96,19 @@ def _tool_calls(field: str, value: object, role: str) -> None:
         checks.text(f"{field}[{index}].id", call.get("id"))
         function = checks.mapping(f"{field}[{index}].function", call.get("function"))
         _name(f"{field}[{index}].function.name", function.get("name"))
-        checks.text(f"{field}[{index}].function.arguments", function.get("arguments"))
+        _arguments(f"{field}[{index}].function.arguments", function.get("arguments"))
+
+
+def _arguments(field: str, value: object) -> None:
+    """Check JSON in a text, which the template gets as an object; what is no JSON stays text and is not looked into."""
+    text = checks.text(field, value)
+    if text.count("{") + text.count("[") <= checks.MAX_DEPTH:
+        return  # nearly always, and without parsing it twice
+    try:
+        checks.shallow(field, orjson.loads(text))
+    except orjson.JSONDecodeError as error:
+        if "depth" in error.msg:  # deeper than orjson goes
+            checks.refuse_depth(field)
 
 
 def _name(field: str, value: object) -> None:

@@ -17,6 +17,7 @@ from gateway.chat_messages import parse_messages, parse_tools
 from gateway.conversation import Conversation
 from gateway.errors import InvalidRequestError
 
+MAX_FIELDS = 1000
 MAX_STOPS = 16
 MAX_STOP_CHARS = 256
 """Held-back text and the work per token grow with it."""
@@ -67,6 +68,8 @@ class ChatRequest:
     include_usage: bool
     unknown_fields: tuple[str, ...]
     """Ignored, and counted."""
+    num_body_bytes: int
+    """Size of the body, which decides where the prompt is prepared."""
 
 
 def parse_chat_request(body: bytes) -> ChatRequest:
@@ -99,6 +102,7 @@ def parse_chat_request(body: bytes) -> ChatRequest:
         stream=stream,
         include_usage=_include_usage(fields, stream=stream),
         unknown_fields=tuple(name for name in fields if name not in _HONOURED and name not in _NEUTRAL),
+        num_body_bytes=len(body),
     )
 
 
@@ -111,6 +115,8 @@ def _json_object(body: bytes) -> dict[str, Any]:
         raise InvalidRequestError(f"the body is not valid JSON in UTF-8: {error}") from error
     if not isinstance(value, dict):
         raise InvalidRequestError(f"the body is a JSON {_json_kind(value)}, wanted an object")
+    if len(value) > MAX_FIELDS:
+        raise InvalidRequestError(f"the body is an object with {len(value)} fields, wanted at most {MAX_FIELDS}")
     # A null field counts as absent: SDKs and proxies print the fields they leave unset that way.
     return {name: entry for name, entry in value.items() if entry is not None}
 

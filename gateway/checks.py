@@ -84,7 +84,14 @@ def shallow(field: str, value: object) -> None:
         level = [child for entry in level for child in _children(entry)]
         if not level:
             return
-    raise InvalidRequestError(f"{field}: got more than {MAX_DEPTH} levels of nesting", param=field)
+    refuse_depth(field)
+
+
+def refuse_depth(field: str) -> NoReturn:
+    """Raise the error of a value that is nested too deep."""
+    raise InvalidRequestError(
+        f"{field}: got more than {MAX_DEPTH} levels of nesting, wanted at most {MAX_DEPTH}", param=field
+    )
 
 
 def _children(value: object) -> Sequence[object]:

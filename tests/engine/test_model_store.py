@@ -45,7 +45,9 @@ def test_alias_that_is_not_pulled_says_what_to_run(tmp_path):
         resolve(ALIAS, tmp_path)
 
 
-@pytest.mark.parametrize("damage", ["missing", "shorter", "no manifest", "half a manifest", "older format"])
+@pytest.mark.parametrize(
+    "damage", ["missing", "shorter", "altered", "no manifest", "half a manifest", "an empty manifest", "older format"]
+)
 def test_alias_with_a_damaged_folder_is_not_pulled(damage, tmp_path):
     folder = make_folder(tmp_path / ALIAS)
     match damage:
@@ -53,6 +55,10 @@ def test_alias_with_a_damaged_folder_is_not_pulled(damage, tmp_path):
             (folder / "model.safetensors").unlink()
         case "shorter":
             (folder / "model.safetensors").write_bytes(b"weigh")
+        case "altered":
+            (folder / "model.safetensors").write_bytes(b"Weights")
+        case "an empty manifest":
+            (folder / MANIFEST).write_text(json.dumps({"format": MANIFEST_FORMAT}))
         case "no manifest":
             (folder / MANIFEST).unlink()
         case "half a manifest":

@@ -27,6 +27,10 @@ def says(message: object) -> dict[str, object]:
     return chat(messages=[message])
 
 
+def calls(arguments: str) -> dict[str, object]:
+    return {"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": arguments}}]}
+
+
 def nested(depth: int) -> object:
     return [nested(depth - 1)] if depth else []
 
@@ -45,6 +49,7 @@ BODIES: dict[str, tuple[bytes, str]] = {
     "nan": (b'{"temperature": NaN}', "not valid JSON"),
     "infinity": (b'{"temperature": 1e999}', "not valid JSON"),
     "deep": (b"[" * 100_000, "not valid JSON"),
+    "many-fields": (json.dumps(chat(**{f"x{i}": 1 for i in range(1000)})).encode(), "at most 1000"),
 }
 
 FIELDS: dict[str, tuple[dict[str, object], int, str | None, str]] = {
@@ -94,6 +99,15 @@ FIELDS: dict[str, tuple[dict[str, object], int, str | None, str]] = {
         "messages[0].tool_calls[0].function.arguments",
     ),
     "message-deep": (says({**USER, "x": nested(100)}), 400, None, "messages[0]"),
+    **{
+        f"tool-call-arguments-{depth}-deep": (
+            says(calls('{"a":' * depth + "1" + "}" * depth)),
+            400,
+            None,
+            "messages[0].tool_calls[0].function.arguments",
+        )
+        for depth in (65, 300, 5000)
+    },
     "tools": (chat(tools=[{"type": "function", "function": {"name": "f"}}]), 400, None, "tools"),
     "tools-object": (chat(tools={}), 400, None, "tools"),
     "tool-type": (chat(tools=[{"type": "web"}]), 400, None, "tools[0].type"),
@@ -196,6 +210,9 @@ async def test_values_at_the_bounds_and_nulls_are_taken(client: httpx.AsyncClien
         [{"role": role, "content": "hi"} for role in ("system", "developer", "user", "assistant")],
         [USER, {"role": "assistant", "content": None, "tool_calls": [], "refusal": None}],
         [{"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": "{}"}}]}],
+        [calls('{"a":' * 64 + "1" + "}" * 64)],
+        [calls("{" * 500)],
+        [calls('{"a": "' + "{" * 500 + '"}')],
         [USER, {"role": "tool", "tool_call_id": "1", "content": [{"type": "text", "text": "4"}]}],
         [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}],
         [{"role": "user", "content": "", "name": "me"}],
@@ -208,6 +225,32 @@ async def test_messages_of_every_form_are_taken(client: httpx.AsyncClient, messa
 async def test_of_duplicate_keys_the_last_one_counts(client: httpx.AsyncClient) -> None:
     body = json.dumps(chat())[:-1] + ', "model": "other"}'
     assert_error(await client.post(PATH, content=body), 404, code="model_not_found", param="model")
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (None, "null"),
+        (True, "true"),
+        (False, "false"),
+        ({}, "an object with 0 entries"),
+        ([1], "an array with 1 entry"),
+        (7, "7"),
+        ("hi", "'hi'"),
+    ],
+)
+async def test_value_is_named_in_the_words_of_json(client: httpx.AsyncClient, value: object, words: str) -> None:
+    answer = await client.post(PATH, json=says({"role": value, "content": "hi"}))
+    assert answer.json()["error"]["message"].startswith(f"messages[0].role: got {words}, wanted one of ")
+
+
+async def test_path_with_a_slash_too_many_leads_nowhere(client: httpx.AsyncClient) -> None:
+    for path in (f"{PATH}/", "/admin/v1/cache/", "/v1/models/"):
+        answer = await client.request(
+            "POST" if path.startswith(PATH) else "GET", path, headers={"host": "evil.example"}
+        )
+        assert answer.status_code == 404
+        assert "location" not in answer.headers
 
 
 async def test_unknown_path_is_404(client: httpx.AsyncClient) -> None:
@@ -255,6 +298,13 @@ async def test_chunked_body_over_the_limit_is_413_before_it_is_all_read(
         assert head.startswith(b"HTTP/1.1 413")
         assert b"connection: close" in head
         writer.close()
+
+
+@pytest.mark.parametrize("text", ["hello " * 20_000, "<|stop|>" * 20_000, "a" * 100_000])
+async def test_text_far_over_the_limit_is_refused_by_its_characters(client: httpx.AsyncClient, text: str) -> None:
+    answer = await client.post(PATH, json=chat(messages=[{"role": "user", "content": text}]))
+    assert_error(answer, 400, code="context_length_exceeded", param="messages")
+    assert f"a prompt of {len(text) + 40} characters" in answer.json()["error"]["message"]
 
 
 def assert_error(answer: httpx.Response, status: int, *, code: str | None, param: str | None) -> None:

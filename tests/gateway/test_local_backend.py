@@ -8,7 +8,6 @@ import random
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,6 +25,7 @@ from prefixcache.hashing import hash_blocks, namespace
 from prefixcache.interface import Scope
 from tests.support.chain_runner import expected_tokens
 from tests.support.chain_worker import COMMAND
+from tests.support.processes import is_running
 
 QUICK = Supervision(start_timeout=20, heartbeat_timeout=3, first_backoff=0.05, max_backoff=0.2)
 Start = Callable[..., Coroutine[None, None, LocalBackend]]
@@ -191,31 +191,58 @@ async def test_backend_stop_ends_generations_with_an_error_and_the_process(start
         os.kill(process_id, 0)
 
 
-def is_running(process_id: int) -> bool:
-    try:
-        return "zombie" not in Path(f"/proc/{process_id}/status").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+GATEWAY_THAT_DIES = """
+import asyncio, os, sys
+from engine.config import EngineConfig
+from gateway.backends.local import LocalBackend
+from tests.support.chain_worker import COMMAND
+
+async def main():
+    backend = LocalBackend(EngineConfig(model_path="chain"), command=COMMAND)
+    await backend.start()
+    while backend.worker_process_id is None:
+        await asyncio.sleep(0.001)
+    if sys.argv[1] == "serving":
+        await backend.wait_settled()
+    print(backend.worker_process_id, flush=True)
+    os.kill(os.getpid(), 9)
+
+asyncio.run(main())
+"""
 
 
-async def test_worker_ends_when_its_gateway_is_gone() -> None:
-    script = (
-        "import asyncio, os\n"
-        "from engine.config import EngineConfig\n"
-        "from gateway.backends.local import LocalBackend\n"
-        "from tests.support.chain_worker import COMMAND\n"
-        "async def main():\n"
-        "    backend = LocalBackend(EngineConfig(model_path='chain'), command=COMMAND)\n"
-        "    await backend.start()\n"
-        "    await backend.wait_settled()\n"
-        "    print(backend.worker_process_id, flush=True)\n"
-        "    os.kill(os.getpid(), 9)\n"
-        "asyncio.run(main())\n"
+@pytest.mark.parametrize("moment", ["at-once", "serving"])
+async def test_worker_ends_when_its_gateway_is_gone(moment: str) -> None:
+    gateway = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", GATEWAY_THAT_DIES, moment, stdout=asyncio.subprocess.PIPE
     )
-    gateway = await asyncio.create_subprocess_exec(sys.executable, "-c", script, stdout=asyncio.subprocess.PIPE)
     assert gateway.stdout is not None
     worker_id = int(await gateway.stdout.readline())
     await gateway.wait()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         while is_running(worker_id):
             await asyncio.sleep(0.05)
+
+
+async def test_backend_silent_worker_is_not_ready_before_it_is_given_up(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.backends.local.backend.QUIET_SECONDS", 1.5)
+    backend = await start()
+    await backend.wait_settled()
+    os.kill(backend.worker_process_id, signal.SIGSTOP)
+    async with asyncio.timeout(20):
+        while backend.ready():
+            await asyncio.sleep(0.02)
+    assert backend.num_restarts == 0
+    assert backend.state() == "ready"
+
+
+async def test_backend_unavailable_error_tells_when_to_come_back(start: Start) -> None:
+    backend = await start("crash")
+    async with asyncio.timeout(20):
+        while backend.num_restarts < 2:
+            await asyncio.sleep(0.02)
+    with pytest.raises(BackendUnavailableError) as error:
+        backend.model_info()
+    assert error.value.retry_after_seconds >= 1

@@ -4,14 +4,16 @@ from types import SimpleNamespace
 from typing import cast, get_args
 
 import pytest
+from pydantic import ValidationError
 
 from engine.config import CacheConfig, EngineConfig, SchedulerConfig
 from engine.kv_layout import KV_FORMATS
 from gateway.__main__ import main
+from gateway.auth import Authenticator, NoKeys
 from gateway.backends.local.models import engine_config
 from gateway.model_files import ModelFiles
 from gateway.options import parse_options
-from gateway.settings import BLOCK_SIZES, KVCacheDtype, Settings
+from gateway.settings import BLOCK_SIZES, KVCacheDtype, Settings, unknown_variables
 
 FLAGS = "host port db model-dir chat-template dtype block-size num-blocks max-model-len max-num-seqs "
 FLAGS += "max-num-batched-tokens prefill-chunk kv-cache-dtype kv-skip-layers max-shared-ratio max-pinned-ratio growth-reserve"
@@ -84,7 +86,7 @@ def test_help_names_every_flag_its_default_and_its_variable(capsys: pytest.Captu
         (["--max-shared-ratio", "nan"], ["--max-shared-ratio", "'nan'"]),
         (["--max-pinned-ratio", "0.9"], ["--max-pinned-ratio", "0.9", "--max-shared-ratio (0.5)"]),
         (["--max-num-batched-tokens", "8"], ["--max-num-batched-tokens", "8", "--max-num-seqs (32)"]),
-        (["--db", "sqlite:///x.db"], ["--db", "sqlite:///x.db"]),
+        (["--db", "sqlite:///x.db"], ["--db", "sqlite:///x.db", "wanted an async SQLAlchemy URL, such as sqlite+aios"]),
         (["one", "two"], ["unrecognized", "two"]),
     ],
 )
@@ -110,6 +112,32 @@ def test_bad_environment_names_its_variable_and_no_secret(
     assert "PREFIXGATE_PORT" in message
     assert "PREFIXGATE_ADMIN_KEY: wanted at least 8 characters" in message
     assert "hush" not in message
+
+
+@pytest.mark.parametrize(
+    "key", ["schlüssel-schlüssel", "open sesame ", " open-sesame", "open\tsesame", "open\x7fsesame"]
+)
+def test_admin_key_that_no_header_can_carry_is_refused(key: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        Settings(admin_key=key)
+    assert "printable ASCII, no space at the ends" in str(caught.value)
+
+
+def test_admin_key_of_any_printable_ascii_is_taken() -> None:
+    key = Settings(admin_key="open ~!#$ sesame").admin_key
+    assert key is not None
+    Authenticator(NoKeys(), host="::1", admin_key=key).check_admin("Bearer open ~!#$ sesame")
+
+
+def test_db_url_of_an_async_driver_is_taken() -> None:
+    assert parse_options(["--db", "sqlite+aiosqlite:///x.db"]).db == "sqlite+aiosqlite:///x.db"
+
+
+def test_misspelt_variables_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert unknown_variables() == []
+    for name in ("PREFIXGATE_PORT", "PREFIXGATE_ADMIN_KEY", "PREFIXGATE_PROT", "PREFIXGATE_", "OTHER_PROT"):
+        monkeypatch.setenv(name, "1")
+    assert unknown_variables() == ["PREFIXGATE_", "PREFIXGATE_PROT"]
 
 
 def test_secret_is_masked_when_printed(monkeypatch: pytest.MonkeyPatch) -> None:

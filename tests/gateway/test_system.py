@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+
 import httpx
 import pytest
 from starlette.routing import Route
@@ -8,6 +10,7 @@ from gateway import errors
 from gateway.app import create_app
 from gateway.auth import Authenticator, Identity, is_loopback
 from gateway.backends import base
+from gateway.backends.base import BackendSnapshot
 from gateway.errors import AuthenticationError, problem_of
 from gateway.model_files import ModelFiles
 from gateway.settings import Settings
@@ -115,6 +118,24 @@ async def test_admin_cache_shows_one_snapshot(
         backend.is_up = False
         answer = await client.get("/admin/v1/cache", headers=ADMIN)
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "3")
+
+
+async def test_engine_that_hangs_holds_up_neither_operator_nor_scrape(
+    model_files: ModelFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PREFIXGATE_ADMIN_KEY", "open-sesame")
+    async with open_client(HangingBackend(), model_files) as client, asyncio.timeout(30):
+        cache, metrics = await asyncio.gather(client.get("/admin/v1/cache", headers=ADMIN), client.get("/metrics"))
+    assert (cache.status_code, cache.headers["retry-after"]) == (503, "5")
+    assert cache.json()["error"]["code"] == "engine_unavailable"
+    assert metrics.status_code == 200
+    assert "prefixgate_blocks" not in metrics.text
+
+
+class HangingBackend(FakeBackend):
+    async def snapshot(self) -> BackendSnapshot:
+        await asyncio.Event().wait()
+        raise AssertionError("unreachable")
 
 
 def test_admin_key_of_no_ascii_is_wrong_and_no_crash() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import itertools
 import logging
+import math
 import shutil
 import sys
 import tempfile
@@ -20,6 +21,10 @@ from gateway.backends.local.life import WorkerLife
 
 logger = logging.getLogger(__name__)
 
+QUIET_SECONDS = 10.0
+"""A worker that has been silent for longer counts as not ready, though it is still given time to answer."""
+FIRST_START_SECONDS = 10.0
+"""What a start is said to take before one has been seen."""
 WORKER_COMMAND = (sys.executable, "-m", "engine.worker")
 
 
@@ -56,6 +61,8 @@ class LocalBackend:
         self._task: asyncio.Task[None] | None = None
         self._state = "stopped"
         self._changed = asyncio.Condition()
+        self._backoff = self._supervision.first_backoff
+        self._start_seconds = FIRST_START_SECONDS
         self.num_restarts = 0
 
     async def start(self) -> None:
@@ -71,8 +78,8 @@ class LocalBackend:
         await self._set_state("stopped")
 
     def ready(self) -> bool:
-        """True while requests are served."""
-        return self._life is not None and self._life.ready is not None
+        """True while requests are served and the worker shows signs of life."""
+        return self._life is not None and self._life.ready is not None and self._life.silent_seconds < QUIET_SECONDS
 
     def state(self) -> str:
         """Return `stopped`, `starting`, `ready`, `restarting: why` or `failed: why`; the last is final."""
@@ -118,8 +125,13 @@ class LocalBackend:
 
     def _serving(self) -> tuple[WorkerLife, EngineReady]:
         if self._life is None or self._life.ready is None:
-            raise BackendUnavailableError(f"the engine does not serve now ({self._state})")
+            why = f"the engine does not serve now ({self._state})"
+            raise BackendUnavailableError(why, retry_after_seconds=self._retry_after_seconds())
         return self._life, self._life.ready
+
+    def _retry_after_seconds(self) -> int:
+        """When the next life may serve, as far as one can tell."""
+        return math.ceil(self._backoff + self._start_seconds)
 
     async def _set_state(self, state: str) -> None:
         async with self._changed:
@@ -128,7 +140,7 @@ class LocalBackend:
 
     async def _supervise(self) -> None:
         folder = Path(tempfile.mkdtemp(prefix="prefixgate-"))  # sockets in a folder that only this user may enter
-        backoff = self._supervision.first_backoff
+        limits = self._supervision
         try:
             for number in itertools.count():
                 began = time.monotonic()
@@ -137,12 +149,12 @@ class LocalBackend:
                     logger.error("the engine cannot start: %s", fatal)
                     await self._set_state(f"failed: {fatal}")
                     return
-                if time.monotonic() - began > self._supervision.long_life:
-                    backoff = self._supervision.first_backoff
-                logger.error("%s; restarting in %.1f s", why, backoff)
+                if time.monotonic() - began > limits.long_life:
+                    self._backoff = limits.first_backoff
+                logger.error("%s; restarting in %.1f s", why, self._backoff)
                 await self._set_state(f"restarting: {why}")
-                await asyncio.sleep(backoff)
-                backoff = min(2 * backoff, self._supervision.max_backoff)
+                await asyncio.sleep(self._backoff)
+                self._backoff = min(2 * self._backoff, limits.max_backoff)
                 self.num_restarts += 1
         finally:
             shutil.rmtree(folder, ignore_errors=True)
@@ -153,6 +165,7 @@ class LocalBackend:
             endpoint,
             start_timeout=self._supervision.start_timeout,
             heartbeat_timeout=self._supervision.heartbeat_timeout,
+            retry_after_seconds=self._retry_after_seconds(),
         )
         self._life = life
         announce = asyncio.create_task(self._announce(life))
@@ -163,7 +176,9 @@ class LocalBackend:
             announce.cancel()
 
     async def _announce(self, life: WorkerLife) -> None:
+        began = time.monotonic()
         await life.became_ready.wait()
+        self._start_seconds = time.monotonic() - began
         if life.ready is not None:
             for warning in life.ready.warnings:
                 logger.warning("%s", warning)

@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import os
 import sys
 import time
 
@@ -45,8 +46,11 @@ STOP_SECONDS = 10.0
 class WorkerLife:
     """Start with `run`; `ready` holds the facts of the model while it serves."""
 
-    def __init__(self, endpoint: str, *, start_timeout: float, heartbeat_timeout: float) -> None:
+    def __init__(
+        self, endpoint: str, *, start_timeout: float, heartbeat_timeout: float, retry_after_seconds: int
+    ) -> None:
         self._endpoint = endpoint
+        self._retry_after_seconds = retry_after_seconds
         self._start_timeout = start_timeout
         self._heartbeat_timeout = heartbeat_timeout
         self._context = zmq.asyncio.Context()
@@ -68,7 +72,10 @@ class WorkerLife:
         """Start the process and live until it ends or is silent for too long; return why it ended."""
         try:
             process = await asyncio.create_subprocess_exec(
-                *command, "--endpoint", self._endpoint, stdin=asyncio.subprocess.PIPE, stdout=sys.stderr.fileno()
+                *command,
+                *("--endpoint", self._endpoint, "--parent", str(os.getpid())),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=sys.stderr.fileno(),
             )
             try:
                 return await self._live_with(process, config)
@@ -97,6 +104,11 @@ class WorkerLife:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    @property
+    def silent_seconds(self) -> float:
+        """Since the last word of the worker."""
+        return time.monotonic() - self._last_word
 
     async def add(self, request: GenerationRequest) -> LocalGeneration:
         """Send a request and wait until it is admitted; cancelling the wait aborts it."""
@@ -187,7 +199,7 @@ class WorkerLife:
         """Return, with the limit, when the worker has been silent for too long."""
         while True:
             limit = self._heartbeat_timeout if self.ready else self._start_timeout
-            left = self._last_word + limit - time.monotonic()
+            left = limit - self.silent_seconds
             if left <= 0:
                 return limit
             await asyncio.sleep(min(left, 1.0))
@@ -196,7 +208,7 @@ class WorkerLife:
         self.ready = None
         why = "the engine worker ended while it worked on this request; try again"
         for generation in self._generations.values():
-            generation.fail(BackendFailedError(why))
+            generation.fail(BackendFailedError(why, retry_after_seconds=self._retry_after_seconds))
         self._generations.clear()
         for answer in self._snapshots.values():
             if not answer.done():

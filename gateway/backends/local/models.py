@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 
@@ -61,7 +63,18 @@ def local_backend(settings: Settings, files: ModelFiles) -> LocalBackend:
 
 
 def _pull(settings: Settings) -> None:
+    """Fetch the model in a process group of its own, which ends with us."""
     model_dir = () if settings.model_dir is None else ("--model-dir", str(settings.model_dir))
     command = [*PULL_COMMAND, settings.model, *model_dir]
-    if subprocess.run(command, stdout=sys.stderr, check=False).returncode:  # noqa: S603  (no shell; our own program)
+    on_terminate = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with subprocess.Popen(command, stdout=sys.stderr, start_new_session=True) as child:  # noqa: S603  (no shell)
+            try:
+                status = child.wait()
+            except KeyboardInterrupt as interrupt:
+                os.killpg(child.pid, signal.SIGTERM)
+                raise ModelFilesError("interrupted; the next start fetches the model again") from interrupt
+    finally:
+        signal.signal(signal.SIGTERM, on_terminate)
+    if status:
         raise ModelFilesError(f"model {settings.model!r} could not be fetched; what went wrong stands above")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
@@ -50,12 +51,14 @@ class FakeBackend:
     num_started: int = 0
     num_stopped: int = 0
     _cached: set[bytes] = field(default_factory=set)
+    _stopped: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def start(self) -> None:
         self.num_started += 1
 
     async def stop(self) -> None:
         self.num_stopped += 1
+        self._stopped.set()
 
     def ready(self) -> bool:
         return self.is_up
@@ -108,6 +111,18 @@ class FakeBackend:
             self.live.remove(request_id)
             self.aborted.append(request_id)
 
+    @property
+    def is_stopped(self) -> bool:
+        return self._stopped.is_set()
+
+    async def pause(self) -> None:
+        """Before a batch, until it is due or the backend stops."""
+        if self.delay_seconds:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopped.wait(), self.delay_seconds)
+        else:
+            await asyncio.sleep(0)
+
     def _check_up(self) -> None:
         if not self.is_up:
             raise BackendUnavailableError("the engine restarts", retry_after_seconds=3)
@@ -142,8 +157,8 @@ class FakeGeneration:
         reply = list(backend.reply)[: request.sampling.max_tokens]
         ended = backend.ends and len(reply) == len(backend.reply)
         for number, start in enumerate(range(0, len(reply), backend.batch_size)):
-            await asyncio.sleep(backend.delay_seconds)
-            if number == backend.fail_after:
+            await backend.pause()
+            if backend.is_stopped or number == backend.fail_after:
                 backend.live.discard(request.request_id)
                 raise BackendFailedError("the engine died")
             batch = reply[start : start + backend.batch_size]

@@ -1,7 +1,8 @@
-"""`prefixgate serve` around the fake backend, for tests of the process: `python -m … FOLDER [failed]`."""
+"""`prefixgate serve` around the fake backend, for tests of the process: `python -m … FOLDER [ready | failed | slow [GRACE_SECONDS [PORT]]]`."""
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 
@@ -17,11 +18,14 @@ class FailedBackend(FakeBackend):
         return "failed: no memory"
 
 
-def main(folder: str, kind: str = "ready") -> int:
-    settings = Settings(port=0)
+def main(folder: str, kind: str = "ready", grace_seconds: str = "10", port: str = "0") -> int:
+    logging.basicConfig(level=logging.INFO)
+    settings = Settings(port=int(port))
     files = ModelFiles.from_folder(Path(folder), "tiny")
-    backend = FakeBackend(reply=[40, 41, 0]) if kind == "ready" else FailedBackend(is_up=False)
-    return run(create_app(settings, backend, files), backend, settings, model_name=files.name)
+    backend = FailedBackend(is_up=False) if kind == "failed" else FakeBackend(reply=[40, 41, 0])
+    backend.delay_seconds = 600 if kind == "slow" else 0
+    app = create_app(settings, backend, files)
+    return run(app, backend, settings, model_name=files.name, grace_seconds=float(grace_seconds))
 
 
 if __name__ == "__main__":

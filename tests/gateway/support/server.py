@@ -9,11 +9,13 @@ from collections.abc import AsyncIterator
 import uvicorn
 from fastapi import FastAPI
 
+from gateway.protocol import HttpProtocol
+
 
 @contextlib.asynccontextmanager
 async def running(app: FastAPI) -> AsyncIterator[int]:
     """Serve on a free port of this machine; the port comes out."""
-    config = uvicorn.Config(app, host="127.0.0.1", port=0, http="httptools", ws="none", log_config=None)
+    config = uvicorn.Config(app, host="127.0.0.1", port=0, http=HttpProtocol, ws="none", log_config=None)
     config.timeout_graceful_shutdown = 1
     server = uvicorn.Server(config)
     server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign] -- signals are pytest's
