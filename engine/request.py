@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from engine.messages import SamplingParams
 from prefixcache import BlockTable
+from prefixcache.hashing import tidy_scopes
 from prefixcache.interface import Prompt
 
 
@@ -72,14 +73,17 @@ class Request:
         self._token_ids[self.num_tokens] = token_id
         self.num_tokens += 1
 
-    def resume_prompt(self) -> Prompt:
-        """Return what to match at (re-)admission: the prompt, or after a preemption all known tokens."""
+    def resume_prompt(self, block_size: int) -> Prompt:
+        """Return what to match at (re-)admission: the prompt, or after a preemption all known tokens.
+
+        The answer belongs to the last scope, however long the others say they are.
+        """
         if self.num_tokens == self.num_prompt_tokens:
             return self.prompt
         return Prompt(
             token_ids=self.tokens(0, self.num_tokens).copy(),
             block_hashes=b"",
-            scopes=self.prompt.scopes,
+            scopes=tidy_scopes(self.prompt.scopes, self.num_prompt_tokens // block_size),
             hash_epoch=self.prompt.hash_epoch,
         )
 

@@ -162,7 +162,7 @@ class Scheduler:
         passed_over: list[Request] = []
         while self._waiting and step.token_budget > 0 and len(self._running) < self._config.max_num_seqs:
             request = self._waiting.popleft()
-            with self._cache.match(request.resume_prompt()) as match:
+            with self._cache.match(request.resume_prompt(self._cache.config.block_size)) as match:
                 if match.num_pending_tokens > 0:
                     passed_over.append(request)  # another request computes its prefix right now: wait for that
                     continue

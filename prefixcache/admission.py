@@ -21,7 +21,7 @@ def reserved_blocks(
     if config.growth_reserve == 0:
         return 0
     grown = blocks_for(min(max_tokens, num_tokens + config.growth_reserve), config.block_size)
-    forks = (num_sequences - 1) * (grown - num_tokens // config.block_size)
+    forks = (num_sequences - 1) * max(0, grown - num_tokens // config.block_size)
     return max(0, grown - num_blocks) + forks + 1
 
 

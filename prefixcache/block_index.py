@@ -31,7 +31,6 @@ class BlockIndex:
         self.parents = [NO_BLOCK] * num_blocks
         self.namespaces = [Namespace(b"")] * num_blocks
         self.chunks = [b""] * num_blocks
-        self.num_collisions = 0
         self._next_uid = ROOT_UID + 1
         # Children of a block in its own namespace, newest first. Children in another namespace (a prompt's first
         # blocks, and tenants' tails behind a public prefix) are listed apart: one tenant must not crowd out another.
@@ -78,7 +77,7 @@ class BlockIndex:
         return found
 
     def find(self, key: bytes, namespace: Namespace, parent_uid: int, chunk: bytes) -> int | None:
-        """The indexed block with this hash and this identity; a hash without the identity is a counted collision."""
+        """The indexed block with this hash and this identity; a hash without the identity is a collision, and a miss."""
         block = self.by_key.get(key)
         if block is None:
             return None
@@ -88,7 +87,6 @@ class BlockIndex:
             and self.namespaces[block] == namespace
         ):
             return block
-        self.num_collisions += 1
         return None
 
     def insert(self, blocks: Sequence[int], tokens: TokenBlocks, start: int, parent: int) -> int:
@@ -100,27 +98,37 @@ class BlockIndex:
             How many were indexed.
         """
         done = 0
-        for namespace, first, stop, opens_scope in tokens.runs(start, start + len(blocks)):
-            run = blocks[done : done + stop - first]
-            num_new = self._insert_run(run, tokens.keys(first, stop), tokens.chunks(first, stop), namespace, parent)
-            if num_new:
-                self._join_siblings(run[0], opens_scope)
-                parent = run[num_new - 1]
-            done += num_new
-            if num_new < len(run):
-                break
+        try:
+            for namespace, first, stop, opens_scope in tokens.runs(start, start + len(blocks)):
+                run = blocks[done : done + stop - first]
+                new = self._insert_run(run, tokens, first, parent=parent, namespace=namespace, opens_scope=opens_scope)
+                done += new
+                if new < len(run):
+                    break
+                parent = run[-1]
+        except BaseException:
+            self.remove(blocks[::-1])
+            raise
         return done
 
     def _insert_run(
-        self, blocks: Sequence[int], keys: list[bytes], chunks: list[bytes], namespace: Namespace, parent: int
+        self,
+        blocks: Sequence[int],
+        tokens: TokenBlocks,
+        start: int,
+        *,
+        parent: int,
+        namespace: Namespace,
+        opens_scope: bool,
     ) -> int:
+        """Each block is whole before its key is entered, so that `remove` undoes it wherever this fails."""
         by_key, uid, parent_uid = self.by_key, self._next_uid, self.uid_of(parent)
+        stop = start + len(blocks)
+        self._next_uid += len(blocks)
         done = 0
-        for block, key, chunk in zip(blocks, keys, chunks, strict=True):
+        for block, key, chunk in zip(blocks, tokens.keys(start, stop), tokens.chunks(start, stop), strict=True):
             if key in by_key:
                 break
-            by_key[key] = block
-            self.keys[block] = key
             self.chunks[block] = chunk
             self.namespaces[block] = namespace
             self.uids[block] = uid
@@ -129,13 +137,16 @@ class BlockIndex:
             self._newest_child[block] = self._older[block] = self._newer[block] = NO_BLOCK
             if done:
                 self._newest_child[parent] = block
+            else:
+                self._join_siblings(block, opens_scope=opens_scope)
+            self.keys[block] = key
+            by_key[key] = block
             parent, parent_uid = block, uid
             uid += 1
             done += 1
-        self._next_uid = uid
         return done
 
-    def _join_siblings(self, block: int, opens_scope: bool) -> None:
+    def _join_siblings(self, block: int, *, opens_scope: bool) -> None:
         """List the first block of a run under its parent, as the newest child."""
         parent = self.parents[block]
         if opens_scope:
@@ -162,7 +173,7 @@ class BlockIndex:
             key = self.keys[block]
             if not key:
                 continue
-            del self.by_key[key]
+            self.by_key.pop(key, None)  # missing where an insertion failed
             self.keys[block] = self.chunks[block] = b""
             parent = parents[block]
             if parent != NO_BLOCK and newest_child[parent] == block:
@@ -196,14 +207,17 @@ class BlockIndex:
         if parent != NO_BLOCK and self.namespaces[parent] == namespace:
             yield from self._siblings(self._newest_child[parent])
 
-    def all_children(self, parent: int) -> Iterator[int]:
-        """Indexed blocks directly behind `parent` in every namespace; walks all openings."""
-        parent_uid = self.uid_of(parent)
-        for (_, opening_uid), child in self._openings.items():
-            if opening_uid == parent_uid:
-                yield from self._siblings(child)
-        if parent != NO_BLOCK:
-            yield from self._siblings(self._newest_child[parent])
+    def ends_of(self, chunks: Sequence[bytes]) -> list[int]:
+        """The last blocks of exactly this text in every namespace; walks all openings."""
+        openings: dict[int, list[int]] = {}
+        for (_, parent_uid), child in self._openings.items():
+            openings.setdefault(parent_uid, []).append(child)
+        ends = [NO_BLOCK]
+        for chunk in chunks:
+            heads = [head for end in ends for head in openings.get(self.uid_of(end), ())]
+            heads += [self._newest_child[end] for end in ends if end != NO_BLOCK]
+            ends = [child for head in heads for child in self._siblings(head) if self.chunks[child] == chunk]
+        return ends
 
     def every_child(self) -> Iterator[int]:
         """All blocks that are listed as somebody's child."""

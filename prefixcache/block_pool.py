@@ -32,11 +32,11 @@ class BlockPool:
         """Matches and pins that keep the block from eviction."""
         self.ready = bytearray(num_blocks)
         """1: READY."""
-        self.ranks: dict[int, int] = {}
-        """Sort keys of the eviction policy other than 0."""
         self.pins: dict[int, int] = {}
         """How many pins each pinned block has."""
-        self.queue = EvictionQueue(num_blocks, self.ranks)
+        self.queue = EvictionQueue(num_blocks)
+        self.ranks = self.queue.ranks
+        """Sort keys of the eviction policy other than 0."""
         self.free = list(range(num_blocks - 1, -1, -1))
         """A stack; the next block to hand out is last."""
         self.num_active = 0
@@ -60,8 +60,8 @@ class BlockPool:
         free = self.free
         split = max(0, len(free) - count)
         blocks = free[split:][::-1]
-        del free[split:]
         evicted = self.queue.first(count - len(blocks))
+        del free[split:]
         if evicted:
             self.queue.remove(evicted)
             for block in evicted:
@@ -133,6 +133,10 @@ class BlockPool:
                 idle.append(block)
         self.queue.extend(idle)
 
+    def has_one_lock_only(self, block: int) -> bool:
+        """Whether the block can be evicted as soon as one match or pin unlocks it."""
+        return self.locks[block] == 1 and not self.ref_count[block]
+
     def mark_ready(self, blocks: Sequence[int]) -> None:
         """The KV of these blocks is computed and accepted."""
         for block in blocks:
@@ -145,14 +149,9 @@ class BlockPool:
             self.queue.extend((block,))
 
     def prioritize(self, priorities: Mapping[int, int]) -> None:
-        """Give READY blocks new priorities; pass the tail first. Those that are queued count as just used."""
-        queued = [block for block in priorities if block in self.queue]
-        self.queue.remove(queued)
-        for block, priority in priorities.items():
-            self.ranks[block] = self._policy(priority)
-            if not self.ranks[block]:
-                del self.ranks[block]
-        self.queue.extend(queued)
+        """Give READY blocks new priorities; how recently they were used stays."""
+        ranks = {block: self._policy(priority) for block, priority in priorities.items()}
+        self.queue.change_ranks({block: rank for block, rank in ranks.items() if rank != self.ranks.get(block, 0)})
 
     def is_shared(self, block: int) -> bool:
         """Whether two tables refer to the block, or a pin keeps it."""
@@ -169,9 +168,9 @@ class BlockPool:
 
     def unpin(self, blocks: Sequence[int]) -> None:
         """Undo a `pin`; pass the tail first."""
+        self.unlock(blocks)
         for block in blocks:
             self.pins[block] -= 1
             if not self.pins[block]:
                 del self.pins[block]
                 self.num_shared -= not self.is_shared(block)
-        self.unlock(blocks)

@@ -65,6 +65,7 @@ class Match:
         "_owner",
         "block_size",
         "chain",
+        "is_collision",
         "is_open",
         "is_stale",
         "num_pending_blocks",
@@ -80,6 +81,8 @@ class Match:
         self.is_stale = is_stale
         """The ingress hashed with the seed of an earlier worker."""
         self.is_open = True
+        self.is_collision = False
+        """The block behind the chain has a hash that is in the index with another identity."""
         self.chain: list[int] = []
         """READY blocks that hold the prompt's first blocks."""
         self.num_pending_blocks = 0
@@ -87,6 +90,11 @@ class Match:
         """A READY block that begins like the prompt's next one."""
         self.overlap = 0
         """Tokens that the next block shares with the likest block there, whether or not they are worth a copy."""
+
+    @property
+    def locked_blocks(self) -> list[int]:
+        """What the match keeps from eviction, a parent before its child."""
+        return self.chain if self.partial_source is None else [*self.chain, self.partial_source]
 
     @property
     def num_cached_tokens(self) -> int:

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
 from struct import Struct
 
 import numpy as np
@@ -43,23 +45,52 @@ def namespace(fields: Mapping[str, str], *, scope: str) -> Namespace:
     if scope != "public" and (kind != "tenant" or not separator or not tenant):
         raise ValueError(f"scope: got {scope!r}, wanted 'public' or 'tenant:<id>'")
     digest = hashlib.sha256(b"prefixgate namespace 1")
-    for tag, text in _tagged(fields, kind, tenant):
-        data = text.encode()
+    for tag, name, text in _tagged(fields, kind, tenant):
+        try:
+            data = text.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"{name}: got {text!r}, wanted text that UTF-8 can encode") from error
         digest.update(tag + len(data).to_bytes(8, "little") + data)
     return Namespace(digest.digest())
 
 
-def _tagged(fields: Mapping[str, str], kind: str, tenant: str) -> Iterator[tuple[bytes, str]]:
+def _tagged(fields: Mapping[str, str], kind: str, tenant: str) -> Iterator[tuple[bytes, str, str]]:
+    """(tag, what it is called in an error, text) of all that is hashed."""
     for name in sorted(fields):
-        yield b"N", name
-        yield b"V", fields[name]
-    yield b"S", kind
-    yield b"T", tenant
+        yield b"N", "fields", name
+        yield b"V", name, fields[name]
+    yield b"S", "scope", kind
+    yield b"T", "scope", tenant
 
 
 def token_view(token_ids: TokenArray) -> memoryview:
-    """The bytes of an array of token ids, int32 little endian, without a copy where the array is that already."""
-    return np.ascontiguousarray(token_ids, dtype="<i4").view(np.uint8).data
+    """The bytes of an array of token ids, int32 little endian, without a copy where the array is that already.
+
+    Raises:
+        ValueError: a token id is not an int32.
+    """
+    narrow = np.ascontiguousarray(token_ids, dtype="<i4")
+    if narrow is not token_ids and not np.array_equal(narrow, token_ids):
+        raise ValueError("token_ids: got one that is not an int32")
+    return narrow.view(np.uint8).data
+
+
+def tidy_scopes(scopes: Sequence[Scope], num_blocks: int) -> tuple[Scope, ...]:
+    """Scopes of a prompt with `num_blocks` full blocks: none empty but the last, neighbours of one namespace as one.
+
+    All but the last end within the full blocks: the rest of the prompt and the answer are the last one's.
+    """
+    if len(scopes) < 2:
+        return tuple(scopes)
+    tidy: list[Scope] = []
+    start = 0
+    for scope in scopes[:-1]:
+        size = min(scope.num_blocks, num_blocks - start)
+        if size > 0:
+            tidy.append(Scope(scope.namespace, size))
+            start += size
+    runs = groupby([*tidy, scopes[-1]], key=attrgetter("namespace"))
+    return tuple(Scope(space, sum(scope.num_blocks for scope in run)) for space, run in runs)
 
 
 def scope_runs(scopes: Sequence[Scope], start: int, stop: int) -> Iterator[tuple[Namespace, int, int, bool]]:
@@ -89,6 +120,7 @@ def hash_blocks(
     """Hashes of all full blocks of a prompt, 16 bytes each, in order."""
     data = token_view(token_ids)
     num_blocks = len(data) // (block_size * TOKEN_BYTES)
+    scopes = tidy_scopes(scopes, num_blocks)
     return extend_hashes(b"", data, num_blocks, block_size=block_size, scopes=scopes, seed=seed, hasher=hasher)
 
 

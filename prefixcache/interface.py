@@ -132,6 +132,8 @@ class PinRefusal(StrEnum):
     """More of the pool would be pinned than allowed."""
     SHARED_RATIO = "max_shared_ratio"
     """A pinned block counts as shared, and more of the pool would be shared than allowed."""
+    RUNNING_REQUEST = "running_request"
+    """A request that runs could not reach its `max_tokens` any more, even alone."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -181,7 +183,7 @@ class CacheSnapshot:
     free_blocks: int
     """Hold nothing."""
     cached_blocks: int
-    """READY, unreferenced: can be matched, and evicted."""
+    """READY, no running request refers to them; evicted when needed, unless a pin or a match keeps them."""
     active_blocks: int
     """Referenced by a running request."""
     shared_blocks: int

@@ -5,13 +5,15 @@ Single-threaded, no clock and no I/O. Decides and returns `CopyOp`s; the model r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from math import inf
 
 from prefixcache.admission import blocks_for, reserved_blocks, table_reserve
-from prefixcache.block_index import NO_BLOCK, BlockIndex
+from prefixcache.block_index import BlockIndex
 from prefixcache.block_pool import BlockPool
 from prefixcache.block_table import Allocation, BlockTable, Fork, Match
+from prefixcache.finder import Finder
 from prefixcache.ghosts import GhostList
 from prefixcache.hashing import Hasher, xxh3_128
 from prefixcache.integrity import check_integrity
@@ -25,15 +27,10 @@ from prefixcache.interface import (
     PrefixCacheConfig,
     Prompt,
 )
-from prefixcache.overlap import common_tokens
 from prefixcache.policy import POLICIES
 from prefixcache.reasons import Explainer
 from prefixcache.retention import Priority, Retention
 from prefixcache.table_index import TableIndex
-from prefixcache.token_blocks import TokenBlocks
-
-MAX_CANDIDATES = 32
-"""Children compared for a partial match, newest first: bounds the price of a miss behind a popular prefix."""
 
 
 class PrefixCache:
@@ -41,9 +38,9 @@ class PrefixCache:
 
     def __init__(self, config: PrefixCacheConfig, *, hasher: Hasher = xxh3_128) -> None:
         self.config = config
-        self._hasher = hasher
         self._pool = BlockPool(config.num_blocks, POLICIES[config.policy])
         self._index = BlockIndex(config.num_blocks)
+        self._finder = Finder(config, self._index, self._pool.ready, hasher)
         self._ghosts = GhostList(config.ghost_factor * config.num_blocks)
         self._table_index = TableIndex(self._pool, self._index)
         self._retention = Retention(self._pool, self._index, _share(config.max_pinned_ratio, config.num_blocks))
@@ -51,7 +48,8 @@ class PrefixCache:
         self._tables: dict[BlockTable, None] = {}
         self._matches: dict[Match, None] = {}
         self._max_shared_blocks = _share(config.max_shared_ratio, config.num_blocks)
-        self._counters = {"evicted_blocks": 0, "copies": 0, "copied_tokens": 0, "share_cap_copies": 0}
+        names = ("evicted_blocks", "copies", "copied_tokens", "share_cap_copies", "hash_collisions")
+        self._counters = dict.fromkeys(names, 0)
 
     def max_request_tokens(self) -> int:
         """A request whose prompt + max_tokens is larger cannot be admitted; pins lower it while they last."""
@@ -63,59 +61,30 @@ class PrefixCache:
         At least the last token of a prompt is always left to compute, for its logits are needed. A match that is
         released makes what it found recent: somebody waits for it.
         """
-        match = self._find(prompt)
-        self._pool.lock(match.chain)
-        if match.partial_source is not None:
-            self._pool.lock((match.partial_source,))
+        match = self._finder.find(prompt, self)
+        self._pool.lock(match.locked_blocks)
         self._matches[match] = None
+        self._counters["hash_collisions"] += match.is_collision
         return match
-
-    def _find(self, prompt: Prompt) -> Match:
-        tokens = TokenBlocks.of_prompt(prompt, self.config, self._hasher)
-        match = Match(self, tokens, is_stale=bool(prompt.block_hashes) and prompt.hash_epoch != self.config.hash_epoch)
-        if self.config.enabled:
-            chain = self._index.longest_chain(tokens, (tokens.num_tokens - 1) // self.config.block_size)
-            match.chain = self._ready(chain)
-            match.num_pending_blocks = len(chain) - len(match.chain)
-            if not match.num_pending_blocks:
-                self._find_partial(match)
-        return match
-
-    def _ready(self, chain: list[int]) -> list[int]:
-        num_ready = bytes(map(self._pool.ready.__getitem__, chain)).find(0)
-        return chain if num_ready < 0 else chain[:num_ready]
-
-    def _find_partial(self, match: Match) -> None:
-        """Look behind the full blocks for the block that begins most like the prompt's next one."""
-        position = len(match.chain)
-        wanted = match.tokens.tokens_from(position, match.tokens.num_tokens - 1)
-        parent = match.chain[-1] if match.chain else NO_BLOCK
-        candidates = self._index.children(parent, match.tokens.namespace_at(position))
-        for child, _ in zip(candidates, range(MAX_CANDIDATES), strict=False):
-            chunk = self._index.chunks[child]
-            if chunk[:4] == wanted[:4] and self._pool.ready[child]:
-                overlap = common_tokens(chunk, wanted)
-                if overlap > match.overlap:
-                    match.overlap = overlap
-                    match.partial_source = child
-        if match.overlap < self.config.min_partial_tokens:
-            match.partial_source = None
 
     def release_match(self, match: Match) -> None:
         """Unlock what a match holds; `Match.release` is the way to call this."""
+        self._check_open(match)
+        self._pool.unlock(match.locked_blocks[::-1])
         match.is_open = False
         del self._matches[match]
-        if match.partial_source is not None:
-            self._pool.unlock((match.partial_source,))
-        self._pool.unlock(match.chain[::-1])
 
     def admit(self, match: Match, *, max_new_tokens: int, num_sequences: int = 1) -> Allocation | None:
         """Give a matched prompt all its blocks, or None when it does not fit beside the running requests.
 
         On None the match stays owned. Blocks that this request is the first to compute are indexed as PENDING.
+        Whatever fails changes nothing, but that blocks may have been evicted for it.
         """
-        if match not in self._matches:
-            raise BlockStateError("the match is admitted or released already")
+        self._check_open(match)
+        if max_new_tokens < 0:
+            raise ValueError(f"max_new_tokens: got {max_new_tokens}, wanted at least 0")
+        if num_sequences < 1:
+            raise ValueError(f"num_sequences: got {num_sequences}, wanted at least 1")
         num_tokens = match.tokens.num_tokens
         num_blocks = blocks_for(num_tokens, self.config.block_size)
         num_shared = self._num_shareable(match.chain)
@@ -130,21 +99,15 @@ class PrefixCache:
         )
         table.num_sequences = num_sequences
         reasons = self._explainer.count(match, num_shared=num_shared, num_blocks=num_blocks)
-        fresh = self._allocate(num_blocks - num_shared)
-        table.block_ids = match.chain[:num_shared] + fresh
         table.num_indexed = num_shared
         table.detached = not self.config.enabled
-        try:
+        with self._take(match.chain[:num_shared], num_blocks - num_shared) as table.block_ids:
             self._table_index.extend(table, table.tokens.num_full_blocks)
-        except BaseException:
-            self._index.remove(self._pool.release(fresh[::-1]))
-            raise
-        copies = self._copies_of(match, table, num_shared)
-        self._pool.reference(match.chain[:num_shared])
+            copies = self._copies_of(match, table, num_shared)
+            self.release_match(match)
         self._tables[table] = None
-        num_cached_tokens = match.num_cached_tokens
-        self.release_match(match)
-        return Allocation(table, num_cached_tokens, copies, reasons)
+        self._count_copies(copies, num_capped=len(match.chain) - num_shared)
+        return Allocation(table, table.num_computed_tokens, copies, reasons)
 
     def _num_shareable(self, chain: list[int]) -> int:
         """Leading blocks that can be used in place under the sharing cap; all behind them become copies.
@@ -174,63 +137,76 @@ class PrefixCache:
                 num_sequences=num_sequences,
             )
             wanted += sum(table_reserve(self.config, table) for table in self._tables)
-        if wanted > self._pool.num_available and match.partial_source is not None:
-            self._pool.unlock((match.partial_source,))  # it may be the very block that is missing
-            match.partial_source, match.overlap = None, 0
+        source = match.partial_source
+        is_missing_one = wanted == self._pool.num_available + 1
+        if is_missing_one and source is not None and self._pool.has_one_lock_only(source):
+            self._pool.unlock((source,))  # it is the very block that is missing
+            match.partial_source = None
         return wanted <= self._pool.num_available
 
-    def _allocate(self, count: int) -> list[int]:
-        blocks, evicted = self._pool.allocate(count)
-        if evicted:
-            self._counters["evicted_blocks"] += len(evicted)
-            self._ghosts.add(self._index.forget(evicted))
-        return blocks
+    @contextmanager
+    def _take(self, shared: Sequence[int], num_fresh: int) -> Iterator[list[int]]:
+        """References to `shared` blocks, and to fresh ones behind them; when the body fails, none was taken."""
+        fresh, evicted = self._pool.allocate(num_fresh)
+        taken = fresh
+        try:
+            if evicted:
+                self._counters["evicted_blocks"] += len(evicted)
+                self._ghosts.add(self._index.forget(evicted))
+            self._pool.reference(shared)
+            taken = [*shared, *fresh]
+            yield taken
+        except BaseException:
+            self._release(taken)
+            raise
 
     def _copies_of(self, match: Match, table: BlockTable, num_shared: int) -> list[CopyOp]:
-        chain = match.chain
-        block_size = self.config.block_size
-        copies = [CopyOp(chain[i], table.block_ids[i], block_size) for i in range(num_shared, len(chain))]
-        self._counters["share_cap_copies"] += len(copies)
+        chain, block_ids = match.chain, table.block_ids
+        copies = [CopyOp(chain[i], block_ids[i], self.config.block_size) for i in range(num_shared, len(chain))]
         if match.partial_source is not None:
-            copies.append(CopyOp(match.partial_source, table.block_ids[len(chain)], match.overlap))
-        self._count_copies(copies)
+            copies.append(CopyOp(match.partial_source, block_ids[len(chain)], match.overlap))
         return copies
 
-    def _count_copies(self, copies: list[CopyOp]) -> None:
+    def _count_copies(self, copies: list[CopyOp], *, num_capped: int = 0) -> None:
+        self._counters["share_cap_copies"] += num_capped
         self._counters["copies"] += len(copies)
         self._counters["copied_tokens"] += sum(copy.num_tokens for copy in copies)
 
     def grow(self, table: BlockTable, num_tokens: int) -> list[CopyOp] | None:
         """Make sure that slots exist for tokens [0, num_tokens) and that those not computed yet may be written.
 
-        None: no block is left and nothing changed; the scheduler preempts. A block that others refer to is replaced
-        by a copy before the first write.
+        None: no block is left and nothing changed; the scheduler preempts. A block that others refer to or may match
+        is replaced by a copy before the first write.
+
+        Raises:
+            BlockStateError: more tokens than the request was admitted for.
         """
         self._check_running(table)
-        block_ids, block_size = table.block_ids, self.config.block_size
-        num_blocks = blocks_for(num_tokens, block_size)
-        written = range(table.num_computed_tokens // block_size, min(num_blocks, len(block_ids)))
-        shared = [i for i in written if self._pool.ref_count[block_ids[i]] > 1]
-        num_new = max(0, num_blocks - len(block_ids))
-        if len(shared) + num_new > self._pool.num_available:
+        if num_tokens > table.max_tokens:
+            raise BlockStateError(f"num_tokens: got {num_tokens}, wanted at most {table.max_tokens}")
+        pool, block_ids = self._pool, table.block_ids
+        num_blocks = blocks_for(num_tokens, self.config.block_size)
+        written = range(table.num_full_computed_blocks, min(num_blocks, len(block_ids)))
+        replaced = [i for i in written if pool.ref_count[block_ids[i]] > 1 or pool.ready[block_ids[i]]]
+        num_fresh = len(replaced) + max(0, num_blocks - len(block_ids))
+        if num_fresh > pool.num_available:
             return None
+        copies = []
+        if num_fresh:
+            with self._take((), num_fresh) as fresh:
+                copies = [self._replace(table, *pair) for pair in zip(replaced, fresh, strict=False)]
+            block_ids += fresh[len(replaced) :]
+            self._count_copies(copies)
         table.num_tokens = max(table.num_tokens, num_tokens)
-        if not (shared or num_new):
-            return []
-        fresh = self._allocate(len(shared) + num_new)
-        copies = [copy for i, block in zip(shared, fresh, strict=False) if (copy := self._replace(table, i, block))]
-        self._count_copies(copies)
-        block_ids += fresh[len(shared) :]
         return copies
 
-    def _replace(self, table: BlockTable, position: int, block: int) -> CopyOp | None:
-        """Put an own block in the place of a shared one."""
+    def _replace(self, table: BlockTable, position: int, block: int) -> CopyOp:
+        """Put an own block in the place of a shared one, which holds computed tokens: only those are shared."""
         source = table.block_ids[position]
-        num_tokens = table.num_computed_tokens - position * self.config.block_size
         self._table_index.cut(table, position)
-        table.block_ids[position] = block
         self._pool.release((source,))
-        return CopyOp(source, block, num_tokens) if num_tokens > 0 else None
+        table.block_ids[position] = block
+        return CopyOp(source, block, table.num_computed_tokens - position * self.config.block_size)
 
     def commit(self, table: BlockTable, num_computed_tokens: int, new_token_ids: Sequence[int] = ()) -> None:
         """KV of tokens [0, num_computed_tokens) is written and accepted; blocks that it fills become READY.
@@ -239,6 +215,10 @@ class PrefixCache:
             table: A running sequence.
             num_computed_tokens: Never less than before.
             new_token_ids: Accepted tokens behind all those known so far.
+
+        Raises:
+            BlockStateError: the tokens are not known or have no slots, or a block that they are written to is shared,
+                because the table was forked after `grow`.
         """
         self._check_running(table)
         limit = min(table.num_tokens, table.tokens.num_tokens + len(new_token_ids))
@@ -246,14 +226,17 @@ class PrefixCache:
             raise BlockStateError(
                 f"num_computed_tokens: got {num_computed_tokens}, wanted {table.num_computed_tokens} to {limit}"
             )
+        start = table.num_full_computed_blocks
+        written = table.block_ids[start : blocks_for(num_computed_tokens, self.config.block_size)]
+        if num_computed_tokens > table.num_computed_tokens and any(self._pool.ref_count[b] > 1 for b in written):
+            raise BlockStateError("num_computed_tokens: a block of the table is shared, wanted `grow` after a fork")
         if len(new_token_ids):
             table.tokens.append(new_token_ids)
-        start = table.num_full_computed_blocks
-        table.num_computed_tokens = num_computed_tokens
-        stop = table.num_full_computed_blocks
+        stop = num_computed_tokens // self.config.block_size
         if stop > start:
             self._table_index.extend(table, stop)
             self._pool.mark_ready(table.block_ids[start : min(stop, table.num_indexed)])
+        table.num_computed_tokens = num_computed_tokens
 
     def free(self, table: BlockTable) -> None:
         """End a sequence: finished, aborted and preempted alike.
@@ -261,9 +244,9 @@ class PrefixCache:
         READY blocks stay cached; PENDING ones vanish, so that who waits for them finds them gone and computes them.
         """
         self._check_running(table)
-        del self._tables[table]
         num_indexed = table.num_indexed
         twins = self._table_index.finish(table) if self.config.enabled else []
+        del self._tables[table]
         self._release(table.block_ids[num_indexed:])
         for twin in reversed(twins):  # a parent leaves the cache after its children
             self._pool.touch(twin)
@@ -281,25 +264,23 @@ class PrefixCache:
         num_shared = self._num_shareable(blocks)
         if len(blocks) - num_shared > self._pool.num_available:
             return None
-        fresh = self._allocate(len(blocks) - num_shared)
-        self._pool.reference(blocks[:num_shared])
-        fork = BlockTable(
-            table.tokens.fork(),
-            blocks[:num_shared] + fresh,
-            num_tokens=table.num_computed_tokens,
-            num_computed_tokens=table.num_computed_tokens,
-            max_tokens=table.max_tokens,
-        )
+        with self._take(blocks[:num_shared], len(blocks) - num_shared) as block_ids:
+            fork = BlockTable(
+                table.tokens.fork(),
+                block_ids,
+                num_tokens=table.num_computed_tokens,
+                num_computed_tokens=table.num_computed_tokens,
+                max_tokens=table.max_tokens,
+            )
         fork.num_indexed = min(table.num_indexed, num_shared)
-        fork.detached = table.detached or bool(fresh)
+        fork.detached = table.detached or num_shared < len(blocks)
         self._tables[fork] = None
         table.num_sequences = max(1, table.num_sequences - 1)
         copies = [
             CopyOp(blocks[i], fork.block_ids[i], min(block_size, table.num_computed_tokens - i * block_size))
             for i in range(num_shared, len(blocks))
         ]
-        self._counters["share_cap_copies"] += len(copies)
-        self._count_copies(copies)
+        self._count_copies(copies, num_capped=len(copies))
         return Fork(fork, copies)
 
     def _release(self, blocks: list[int]) -> None:
@@ -307,7 +288,7 @@ class PrefixCache:
 
     def pin(self, prompt: Prompt) -> PinResult:
         """Keep the READY full blocks of a prompt from eviction, within `max_pinned_ratio` and the sharing cap."""
-        return self._retention.pin(self._ready_blocks(prompt), self._max_shared_blocks)
+        return self._retention.pin(self._finder.ready_blocks(prompt), self._max_shared_blocks, list(self._tables))
 
     def unpin(self, pin: Pin) -> None:
         """Give a pin back."""
@@ -315,11 +296,7 @@ class PrefixCache:
 
     def prioritize(self, prompt: Prompt, *, level: int, expires_at: float = inf) -> Priority:
         """Evict the READY full blocks of a prompt after those of a lower level; policy `lru` does not look at it."""
-        return self._retention.prioritize(self._ready_blocks(prompt), level, expires_at)
-
-    def _ready_blocks(self, prompt: Prompt) -> list[int]:
-        tokens = TokenBlocks.of_prompt(prompt, self.config, self._hasher)
-        return self._ready(self._index.longest_chain(tokens, tokens.num_full_blocks))
+        return self._retention.prioritize(self._finder.ready_blocks(prompt), level, expires_at)
 
     def end_priority(self, priority: Priority) -> None:
         """Give a priority back; harmless when it has expired."""
@@ -343,7 +320,12 @@ class PrefixCache:
             reveal_other_scopes: Say `other_scope` where another tenant has the block. For the operator only: a
                 tenant must never see it.
         """
-        return self._explainer.explain(self._find(prompt), self._pool.ready, reveal_other_scopes=reveal_other_scopes)
+        match = self._finder.find(prompt, self)
+        return self._explainer.explain(match, self._pool.ready, reveal_other_scopes=reveal_other_scopes)
+
+    def _check_open(self, match: Match) -> None:
+        if match not in self._matches:
+            raise BlockStateError("the match is admitted or released already, or of another cache")
 
     def _check_running(self, table: BlockTable) -> None:
         if table not in self._tables:
@@ -362,7 +344,7 @@ class PrefixCache:
             pinned_blocks=len(pool.pins),
             shared_blocks_max=pool.num_shared_max,
             pinned_blocks_max=pool.num_pinned_max,
-            counters=self._counters | {"hash_collisions": self._index.num_collisions},
+            counters=dict(self._counters),
         )
 
     def check_integrity(self) -> None:

@@ -8,6 +8,7 @@ from prefixcache.ghosts import GhostList
 from prefixcache.hashing import TOKEN_BYTES
 from prefixcache.interface import Explanation, Namespace, Reason
 from prefixcache.overlap import common_tokens
+from prefixcache.token_blocks import TokenBlocks
 
 
 class Explainer:
@@ -62,7 +63,7 @@ class Explainer:
             position * match.block_size + overlap if len(nearest) > overlap * TOKEN_BYTES < len(wanted) else None
         )
         reason = self._first_reason(match, wanted == nearest)
-        if reveal_other_scopes and reason is not Reason.HIT and self._is_elsewhere(parent, namespace, wanted):
+        if reveal_other_scopes and reason is not Reason.HIT and self._is_elsewhere(tokens, position, namespace):
             reason = Reason.OTHER_SCOPE
         return Explanation(
             num_prompt_tokens=tokens.num_tokens,
@@ -83,13 +84,12 @@ class Explainer:
         counts = self.count(match, num_shared=len(match.chain), num_blocks=len(match.chain) + 1)
         return next((reason for reason in counts if reason is not Reason.HIT), Reason.HIT)
 
-    def _is_elsewhere(self, parent: int, namespace: Namespace, chunk: bytes) -> bool:
-        """Whether another namespace has the same block behind the same parent."""
-        index = self._index
-        return any(
-            index.namespaces[child] != namespace and index.chunks[child] == chunk
-            for child in index.all_children(parent)
-        )
+    def _is_elsewhere(self, tokens: TokenBlocks, position: int, namespace: Namespace) -> bool:
+        """Whether another namespace has the same full block behind the same text."""
+        if position == tokens.num_full_blocks:
+            return False
+        ends = self._index.ends_of(tokens.chunks(0, position + 1))
+        return any(self._index.namespaces[end] != namespace for end in ends)
 
     def _has_other_child(self, match: Match) -> bool:
         parent = match.chain[-1] if match.chain else NO_BLOCK

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from prefixcache.admission import blocks_for
 from prefixcache.block_index import BlockIndex
 from prefixcache.block_pool import BlockPool
+from prefixcache.block_table import BlockTable
 from prefixcache.interface import BlockStateError, Pin, PinRefusal, PinResult
 
 
@@ -33,8 +35,8 @@ class Retention:
         self._pins: dict[Pin, None] = {}
         self._priorities: dict[Priority, None] = {}
 
-    def pin(self, blocks: Sequence[int], max_shared_blocks: int) -> PinResult:
-        """Pin a READY chain if both budgets allow it."""
+    def pin(self, blocks: Sequence[int], max_shared_blocks: int, tables: Sequence[BlockTable]) -> PinResult:
+        """Pin a READY chain if both budgets allow it and each running table can still reach its end beside all pins."""
         pool = self._pool
         num_new = sum(block not in pool.pins for block in blocks)
         num_newly_shared = sum(not pool.is_shared(block) for block in blocks)
@@ -45,6 +47,8 @@ class Retention:
             refusal = PinRefusal.PINNED_RATIO
         elif num_newly_shared and pool.num_shared + num_newly_shared > max_shared_blocks:
             refusal = PinRefusal.SHARED_RATIO
+        elif any(self._is_stopped_by(blocks, table) for table in tables):
+            refusal = PinRefusal.RUNNING_REQUEST
         if refusal is not None:
             return PinResult(None, refusal, len(blocks))
         pin = Pin(tuple(blocks))
@@ -52,12 +56,17 @@ class Retention:
         self._pins[pin] = None
         return PinResult(pin, None, len(blocks))
 
+    def _is_stopped_by(self, blocks: Sequence[int], table: BlockTable) -> bool:
+        """Whether a table could not grow to its end, even alone, beside all pins and these blocks pinned."""
+        pinned = {*self._pool.pins, *blocks}.difference(table.block_ids)
+        return len(pinned) + blocks_for(table.max_tokens, table.block_size) > self._pool.num_blocks
+
     def unpin(self, pin: Pin) -> None:
         """Give a pin back."""
         if pin not in self._pins:
             raise BlockStateError("the pin is given back already, or of another cache")
-        del self._pins[pin]
         self._pool.unpin(pin.blocks[::-1])
+        del self._pins[pin]
 
     def prioritize(self, blocks: Sequence[int], level: int, expires_at: float) -> Priority:
         """Evict a READY chain only after all blocks of a lower level."""
@@ -83,7 +92,7 @@ class Retention:
         for priority in self._priorities:
             for block in self._alive(priority):
                 levels[block] = max(priority.level, levels.get(block, 0))
-        self._pool.prioritize({block: levels.get(block, 0) for block in reversed(self._alive(changed))})
+        self._pool.prioritize({block: levels.get(block, 0) for block in self._alive(changed)})
 
     def _alive(self, priority: Priority) -> list[int]:
         index = self._index

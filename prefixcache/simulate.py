@@ -44,11 +44,15 @@ def replay(
     policy: str = "lru",
     max_shared_ratio: float = 0.5,
 ) -> ReplayResult:
-    """Send the block ids of each request through a cache; `num_blocks` None: no limit on pool and cap."""
+    """Send the block ids of each request through a cache; `num_blocks` None: no limit on pool and cap.
+
+    No pool is built larger than the trace, which fills it at most once.
+    """
     requests = list(requests)
     total_blocks = sum(map(len, requests))
     if num_blocks is None:
-        num_blocks, max_shared_ratio = max(1, total_blocks), 1.0
+        num_blocks, max_shared_ratio = total_blocks, 1.0
+    num_blocks = max(1, min(num_blocks, total_blocks))
     cache = _make_cache(num_blocks, policy, max_shared_ratio)
     hit_blocks = refused = 0
     for ids in requests:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from struct import Struct
+from struct import Struct, pack
+from struct import error as struct_error
 
-import numpy as np
-
-from prefixcache.hashing import HASH_BYTES, TOKEN_BYTES, Hasher, extend_hashes, scope_runs, token_view
+from prefixcache.hashing import HASH_BYTES, TOKEN_BYTES, Hasher, extend_hashes, scope_runs, tidy_scopes, token_view
 from prefixcache.interface import Namespace, PrefixCacheConfig, Prompt, Scope, TokenArray
 
 
@@ -47,7 +46,7 @@ class TokenBlocks:
         if not prompt.scopes:
             raise ValueError("scopes: got none, wanted at least one")
         hashes = prompt.block_hashes if known else b""
-        return cls(token_view(prompt.token_ids), hashes, prompt.scopes, config, hasher)
+        return cls(token_view(prompt.token_ids), hashes, tidy_scopes(prompt.scopes, num_blocks), config, hasher)
 
     def fork(self) -> TokenBlocks:
         """An independent sequence with the same tokens, which may grow."""
@@ -66,7 +65,10 @@ class TokenBlocks:
     def append(self, token_ids: Sequence[int] | TokenArray) -> None:
         """Tokens behind those known so far; blocks that become full are hashed."""
         assert isinstance(self._data, bytearray), "a prompt does not grow, its fork does"
-        self._data += np.asarray(token_ids, dtype="<i4").tobytes()
+        try:
+            self._data += pack(f"<{len(token_ids)}i", *token_ids)
+        except struct_error as error:
+            raise ValueError(f"token_ids: got {list(token_ids)}, wanted int32") from error
         self._hash_new_blocks()
 
     def keys(self, start: int, stop: int) -> list[bytes]:

@@ -208,17 +208,31 @@ def test_properties_describe_the_model(tiny):
     assert runner.num_blocks == 32 * (MAX_POSITION // 8 + 1)  # what 32 requests can use, far below the memory's limit
 
 
-def test_namespace_fields_tell_apart_what_changes_the_cache(tiny, tmp_path):
+def test_namespace_has_a_field_for_each_thing_that_changes_the_cache_and_no_other(tiny, tmp_path):
     base = make_runner(tiny)[0].namespace_fields()
     assert base == make_runner(tiny, num_blocks=9)[0].namespace_fields()
-    other = save_tiny_model(tmp_path, rope_parameters={"rope_type": "default", "rope_theta": 77.0})
-    for changed in (
-        make_runner(tiny, dtype="bfloat16")[0].namespace_fields(),
-        make_runner(tiny, block_size=16)[0].namespace_fields(),
-        make_runner(other)[0].namespace_fields(),
-    ):
-        assert changed.keys() == base.keys()
-        assert changed != base
+    rope = save_tiny_model(tmp_path / "rope", rope_parameters={"rope_type": "default", "rope_theta": 77.0})
+    qwen = save_tiny_model(tmp_path / "qwen", kind="qwen2")
+    weights = save_tiny_model(tmp_path / "weights", initializer_range=0.1)
+    changed = {
+        "dtype": make_runner(tiny, dtype="bfloat16"),
+        "block_size": make_runner(tiny, block_size=16),
+        "rope": make_runner(rope),
+        "architecture": make_runner(qwen),
+        "weights": make_runner(weights),
+    }
+    differing = {
+        what: {name for name, value in runner.namespace_fields().items() if value != base[name]}
+        for what, (runner, _) in changed.items()
+    }
+    assert differing == {
+        "dtype": {"dtype", "kv_cache_dtype"},
+        "block_size": {"block_size"},
+        "rope": {"rope", "weights"},  # the digest covers the config
+        "architecture": {"architecture", "weights"},
+        "weights": {"weights"},
+    }
+    assert base.keys() == {"weights", "architecture", "dtype", "kv_cache_dtype", "block_size", "rope", "adapter"}
 
 
 def test_num_threads_follow_the_caller(tiny):

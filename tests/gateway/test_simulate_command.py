@@ -98,6 +98,15 @@ def test_simulate_bad_option_exits_with_2(trace: Path, option: tuple[str, str]) 
     assert stop.value.code == 2
 
 
+def test_simulate_enormous_pool_takes_no_more_memory_than_the_trace(
+    trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--trace", trace, "--format", "hash-ids", "--json")
+    unlimited = run(capsys, *options)
+    report = run(capsys, *options, "--num-blocks", 10**11)
+    assert (report["hit_blocks"], report["num_blocks"]) == (unlimited["hit_blocks"], 10**11)
+
+
 def test_simulate_missing_file_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--trace", "nowhere.jsonl", "--format", "hash-ids"]) == 1
     assert "nowhere.jsonl" in capsys.readouterr().err

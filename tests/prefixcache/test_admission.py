@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from prefixcache import BlockStateError, PrefixCacheConfig
+from prefixcache import BlockStateError, CopyOp, PrefixCacheConfig
 from prefixcache.admission import reserved_blocks
 from tests.prefixcache.factories import BLOCK, admit, compute, make_cache, make_prompt, serve
 
@@ -20,6 +21,7 @@ from tests.prefixcache.factories import BLOCK, admit, compute, make_cache, make_
         (17, 8, 1, 64, 1 + 1),
         (17, 8, 3, 64, 1 + 2 * 2 + 1),  # each fork needs its own tail
         (16, 8, 3, 64, 1 + 2 * 1 + 1),
+        (16, -16, 3, 64, 1),  # no room to grow: the copy block only
     ],
 )
 def test_reserved_blocks(num_tokens, max_new_tokens, num_sequences, growth_reserve, expected):
@@ -93,7 +95,6 @@ def test_admit_alone_may_take_the_whole_pool():
     assert cache.max_request_tokens() == 4 * BLOCK
     table = compute(cache, admit(cache, make_prompt(1, 2, 3), max_new_tokens=BLOCK).table)
     assert cache.grow(table, 4 * BLOCK) == []
-    assert cache.grow(table, 4 * BLOCK + 1) is None
 
 
 def test_admit_refused_changes_nothing_and_keeps_the_match():
@@ -132,6 +133,50 @@ def test_admit_failing_half_way_rolls_back(monkeypatch):
     cache.check_integrity()
 
 
+@pytest.mark.parametrize(("name", "value"), [("max_new_tokens", -1), ("num_sequences", 0)])
+def test_admit_nonsense_raises(name, value):
+    cache = make_cache(8)
+    with cache.match(make_prompt(1)) as match, pytest.raises(ValueError, match=name):
+        cache.admit(match, **({"max_new_tokens": 0} | {name: value}))
+    cache.check_integrity()
+
+
+def test_grow_beyond_max_tokens_raises_and_changes_nothing():
+    cache = make_cache(8)
+    table = admit(cache, make_prompt(1), max_new_tokens=4).table
+    before = cache.snapshot()
+    with pytest.raises(BlockStateError, match="num_tokens"):
+        cache.grow(table, BLOCK + 5)
+    assert cache.snapshot() == before
+    assert cache.grow(table, BLOCK + 4) == []
+
+
+def test_commit_to_a_block_that_a_fork_came_to_share_raises_and_changes_nothing():
+    cache = make_cache(8)
+    table = admit(cache, make_prompt(1, [2, 2]), max_new_tokens=6).table
+    cache.commit(table, BLOCK + 2)
+    cache.grow(table, 2 * BLOCK)
+    fork, _ = cache.fork(table)
+    with pytest.raises(BlockStateError, match="shared"):
+        cache.commit(table, 2 * BLOCK, [3] * 6)
+    assert (table.num_computed_tokens, table.tokens.num_tokens) == (BLOCK + 2, BLOCK + 2)
+    assert len(cache.grow(table, 2 * BLOCK)) == 1
+    cache.commit(table, 2 * BLOCK, [3] * 6)
+    cache.free(table)
+    cache.check_integrity()
+    assert cache.grow(fork, 2 * BLOCK) == []
+
+
+def test_grow_never_lets_a_ready_block_be_written():
+    cache = make_cache(8)
+    table = admit(cache, make_prompt(1, 2)).table
+    cache.commit(table, BLOCK + 2)
+    cache._pool.mark_ready(table.block_ids[1:2])
+    before = table.block_ids[1]
+    assert cache.grow(table, 2 * BLOCK) == [CopyOp(before, table.block_ids[1], 2)]
+    cache.check_integrity()
+
+
 def test_admit_match_used_twice_raises():
     cache = make_cache(8)
     match = cache.match(make_prompt(1))
@@ -156,6 +201,17 @@ def test_commit_beyond_the_known_tokens_raises():
     cache.commit(table, 9, [1])
     with pytest.raises(BlockStateError, match="num_computed_tokens"):
         cache.commit(table, 10)
+
+
+@pytest.mark.parametrize("token_ids", [[2**31], np.array([2**33 + 1])])
+def test_commit_of_a_token_that_is_no_int32_raises_and_changes_nothing(token_ids):
+    cache = make_cache(8)
+    table = admit(cache, make_prompt(1), max_new_tokens=8).table
+    with pytest.raises(ValueError, match="token_ids"):
+        cache.commit(table, BLOCK, token_ids)
+    assert (table.num_computed_tokens, table.tokens.num_tokens) == (0, BLOCK)
+    cache.commit(table, BLOCK, np.array([5]))
+    cache.check_integrity()
 
 
 def test_commit_only_accepted_tokens_count():

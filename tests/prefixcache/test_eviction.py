@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from prefixcache import BlockStateError, PinRefusal
+from prefixcache.queue import EvictionQueue
 from tests.prefixcache.factories import BLOCK, admit, compute, make_cache, make_prompt, serve
 
 
@@ -68,6 +71,70 @@ def test_priority_expires_at_the_callers_time():
     cache.expire(10.0)
     serve(cache, make_prompt(2, [9]))
     assert eviction_order(cache) == [0, 1]
+
+
+@pytest.mark.parametrize("policy", ["lru", "priority"])
+def test_priority_that_ends_leaves_recency_untouched(policy):
+    cache = make_cache(10, policy=policy)
+    for number in range(1, 6):
+        serve(cache, make_prompt(number, [9]))
+    cache.prioritize(make_prompt(5), level=3)
+    before = eviction_order(cache)
+    for number in (3, 1, 2, 4):
+        cache.prioritize(make_prompt(number), level=number, expires_at=1.0)
+        cache.check_integrity()
+    if policy == "lru":
+        assert eviction_order(cache) == before
+    cache.expire(1.0)
+    assert eviction_order(cache) == before
+    cache.check_integrity()
+
+
+def test_priority_of_one_level_goes_by_recency_and_not_by_the_order_of_claims():
+    cache = make_cache(10, policy="priority")
+    for number in (1, 2, 3):
+        serve(cache, make_prompt(number, [9]))
+    cache.prioritize(make_prompt(3), level=1)
+    cache.prioritize(make_prompt(1), level=1)
+    serve(cache, make_prompt(4, [9]))
+    assert eviction_order(cache) == [1, 3, 0, 2]
+    serve(cache, make_prompt(1, [9]))
+    assert eviction_order(cache) == [1, 3, 2, 0]
+
+
+def test_queue_order_is_rank_then_recency():
+    draw = random.Random(0)
+    queue, ranks, recency = EvictionQueue(30), {}, []
+    for _ in range(2000):
+        blocks = draw.sample(range(30), draw.randint(1, 6))
+        match draw.randint(0, 2):
+            case 0:
+                blocks = [block for block in blocks if block not in recency]
+                queue.extend(blocks)
+                recency += blocks
+            case 1:
+                blocks = [block for block in blocks if block in recency]
+                queue.remove(blocks)
+                recency = [block for block in recency if block not in blocks]
+            case _:
+                changes = {block: draw.randint(0, 3) for block in blocks if draw.random() < 0.5}
+                queue.change_ranks(changes)
+                ranks |= changes
+        expected = sorted(recency, key=lambda block: ranks.get(block, 0))
+        assert list(queue) == expected
+        assert queue.first(3) == expected[:3]
+        if draw.random() < 0.05:
+            queue.change_ranks(dict.fromkeys(ranks, 0))
+            ranks.clear()
+
+
+def test_priority_levels_that_nobody_uses_leave_nothing_behind():
+    cache = make_cache(8, policy="priority")
+    serve(cache, make_prompt(1, 2, [9]))
+    for level in range(1, 200):
+        cache.end_priority(cache.prioritize(make_prompt(1), level=level))
+    assert len(cache._pool.queue._sentinels) <= 2
+    assert eviction_order(cache) == [1, 0]
 
 
 def test_priority_given_back_twice_is_harmless():
@@ -156,6 +223,29 @@ def test_pin_beyond_the_sharing_cap_is_refused():
     cache.set_max_shared_ratio(0.25)
     assert cache.pin(make_prompt(1, 2, 3)).refusal is PinRefusal.SHARED_RATIO
     assert cache.pin(make_prompt(1, 2)).refusal is None
+
+
+def test_pin_that_would_stop_a_running_request_is_refused():
+    cache = make_cache(8, max_pinned_ratio=0.5)
+    serve(cache, make_prompt(1, 2, 3, 4))
+    serve(cache, make_prompt(7))
+    table = compute(cache, admit(cache, make_prompt(5, 6), max_new_tokens=4 * BLOCK).table)  # 6 blocks at its end
+    assert cache.pin(make_prompt(1, 2, 3)).refusal is PinRefusal.RUNNING_REQUEST
+    assert cache.pin(make_prompt(1, 2)).refusal is None
+    assert cache.pin(make_prompt(7)).refusal is PinRefusal.RUNNING_REQUEST
+    assert cache.pin(make_prompt(5)).refusal is None  # its own block takes nothing from it
+    cache.check_integrity()
+    assert cache.grow(table, table.max_tokens) == []
+    cache.free(table)
+    assert cache.pin(make_prompt(1, 2, 3)).refusal is None
+
+
+def test_pin_asks_for_every_running_request_not_only_the_oldest():
+    cache = make_cache(8, max_pinned_ratio=0.5)
+    serve(cache, make_prompt(1))
+    admit(cache, make_prompt(5))
+    admit(cache, make_prompt(6), max_new_tokens=7 * BLOCK)  # may become the oldest
+    assert cache.pin(make_prompt(1)).refusal is PinRefusal.RUNNING_REQUEST
 
 
 def test_pin_uncached_prompt_is_refused():

@@ -141,7 +141,12 @@ class World:
         contents = tuple(
             (index.keys[b], name(index.parents[b]) if index.keys[b] else None, pool.ready[b]) for b in used
         )
-        children = tuple(tuple(map(name, index.all_children(b))) for b in (-1, *used) if b < 0 or index.keys[b])
+        listed = list(index.every_child())
+        children = tuple(
+            tuple(name(child) for child in listed if index.parents[child] == b)
+            for b in (-1, *used)
+            if b < 0 or index.keys[b]
+        )
         return tuple(self.status), tables, queue, pinned, contents, children
 
 

@@ -101,6 +101,21 @@ def test_namespace_ignores_the_order_of_fields():
     assert namespace({"a": "1", "b": "2"}, scope="public") == namespace({"b": "2", "a": "1"}, scope="public")
 
 
+@pytest.mark.parametrize(
+    ("fields", "scope", "name"),
+    [({"model": "\ud800"}, "public", "model"), ({"\ud800": ""}, "public", "fields"), ({}, "tenant:\ud800", "scope")],
+)
+def test_namespace_of_what_is_no_text_raises(fields, scope, name):
+    with pytest.raises(ValueError, match=f"^{name}: "):
+        namespace(fields, scope=scope)
+
+
+@pytest.mark.parametrize("token", [2**31, -(2**31) - 1, 2**33 + 1, 0.5])
+def test_hash_blocks_of_a_token_that_is_no_int32_raises(token):
+    with pytest.raises(ValueError, match="token_ids"):
+        hash_blocks(np.array([token] * 9), block_size=8, scopes=(Scope(TENANT_A, 0),), seed=0)
+
+
 def test_namespace_golden_value():
     digest = hashlib.sha256(b"prefixgate namespace 1")
     for tag, text in (

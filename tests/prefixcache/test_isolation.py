@@ -6,7 +6,18 @@ import pytest
 
 from prefixcache import Prompt, Reason, Scope, namespace
 from prefixcache.hashing import xxh3_128
-from tests.prefixcache.factories import BLOCK, MODEL, PUBLIC, TENANT_A, TENANT_B, admit, make_cache, make_prompt, serve
+from tests.prefixcache.factories import (
+    BLOCK,
+    MODEL,
+    PUBLIC,
+    TENANT_A,
+    TENANT_B,
+    admit,
+    compute,
+    make_cache,
+    make_prompt,
+    serve,
+)
 
 A = (Scope(TENANT_A, 0),)
 B = (Scope(TENANT_B, 0),)
@@ -127,6 +138,46 @@ def test_match_long_run_of_collisions_is_verified_by_namespace():
     serve(cache, unhashed(make_prompt(1, 2, 3, 4, [9], scopes=PUBLIC_A)))
     assert cached_tokens(cache, unhashed(make_prompt(1, 2, 3, 4, [9], scopes=PUBLIC_A))) == 4 * BLOCK
     assert cached_tokens(cache, unhashed(make_prompt(1, 2, 3, 4, [9], scopes=PUBLIC_B))) == BLOCK
+
+
+@pytest.mark.parametrize("min_partial_tokens", [8, 7])
+def test_match_forged_hashes_behind_a_cached_parent_never_copy_a_whole_block(min_partial_tokens):
+    cache = make_cache(12, min_partial_tokens=min_partial_tokens)
+    serve(cache, make_prompt(1, 1, [9]))
+    honest = make_prompt(1, 2, 3, [9])
+    forged = Prompt(honest.token_ids, xxh3_128(b"", 1) + honest.block_hashes[16:], honest.scopes, 0)
+    allocation = admit(cache, forged)
+    assert all(copy.num_tokens < BLOCK for copy in allocation.copies)
+    cache.free(compute(cache, allocation.table))
+    cache.check_integrity()
+    for number in range(20):
+        serve(cache, make_prompt(number, number + 1, [9]))
+
+
+def test_match_adjacent_scopes_of_one_namespace_are_one():
+    cache = make_cache(12)
+    serve(cache, make_prompt(1, 2, [9], scopes=(Scope(PUBLIC, 0),)))
+    for scopes in [(PUBLIC, 1, PUBLIC), (PUBLIC, 99, PUBLIC), (PUBLIC, 1, TENANT_A, 0, PUBLIC)]:
+        *pairs, last = scopes
+        cut = tuple(Scope(space, size) for space, size in zip(pairs[::2], pairs[1::2], strict=True))
+        prompt = make_prompt(1, 2, [9], scopes=(*cut, Scope(last, 0)))
+        for same in (prompt, unhashed(prompt)):
+            assert admit(cache, same).reasons == {Reason.HIT: 2, Reason.NEVER_CACHED: 1}
+
+
+def test_public_scope_longer_than_the_prompt_leaves_the_rest_to_the_tenant():
+    cache = make_cache(16)
+    longer_a, longer_b = (Scope(PUBLIC, 99), A[0]), (Scope(PUBLIC, 99), B[0])
+    table = admit(cache, make_prompt(1, 2, [7] * 4, scopes=longer_a), max_new_tokens=2 * BLOCK).table
+    cache.commit(table, table.num_tokens, [7])
+    for stop in range(table.num_tokens + 1, 4 * BLOCK):
+        assert cache.grow(table, stop) == []
+        cache.commit(table, stop, [7])
+    cache.free(table)
+    cache.check_integrity()
+    text = (1, 2, [7] * 2 * BLOCK)
+    assert cached_tokens(cache, make_prompt(*text, scopes=longer_b)) == 2 * BLOCK
+    assert cached_tokens(cache, make_prompt(*text, scopes=(Scope(PUBLIC, 2), A[0]))) == 3 * BLOCK
 
 
 def test_match_unknown_epoch_is_hashed_again():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prefixcache import Reason, Scope
+from prefixcache import Prompt, Reason, Scope
 from tests.prefixcache.factories import BLOCK, PUBLIC, TENANT_A, TENANT_B, admit, make_cache, make_prompt, serve
 
 R = Reason
@@ -85,6 +85,17 @@ def test_explain_finds_the_first_diverging_token():
     assert list(cache._pool.queue) == before
 
 
+def test_explain_changes_no_counter():
+    cache = make_cache(16, hasher=lambda data, seed: bytes(16))
+    serve(cache, Prompt(make_prompt(1).token_ids, b"", make_prompt(1).scopes, 0))
+    other = Prompt(make_prompt(2, 3).token_ids, b"", make_prompt(2).scopes, 0)
+    before = cache.snapshot()
+    cache.explain(other)
+    assert cache.snapshot() == before
+    cache.match(other).release()
+    assert cache.snapshot().counters["hash_collisions"] == 1
+
+
 def test_explain_chain_that_just_ends_has_no_diverging_token():
     cache = make_cache(16)
     serve(cache, make_prompt(1, [9]))
@@ -122,6 +133,19 @@ def test_explain_other_scope_may_be_the_public_one():
     serve(cache, make_prompt(1, 2, [9], scopes=(Scope(PUBLIC, 2), Scope(TENANT_A, 0))))
     prompt = make_prompt(1, 2, [9], scopes=(Scope(PUBLIC, 1), Scope(TENANT_A, 0)))
     assert cache.explain(prompt, reveal_other_scopes=True).reason is R.OTHER_SCOPE
+
+
+def test_explain_other_scope_is_seen_behind_the_others_own_prefix():
+    cache = make_cache(16)
+    serve(cache, make_prompt(1, [9], scopes=(Scope(TENANT_A, 0),)))
+    serve(cache, make_prompt(1, 2, [9], scopes=(Scope(TENANT_B, 0),)))
+    for tail in (2, [9] * 7):
+        prompt = make_prompt(1, tail, [9], scopes=(Scope(TENANT_A, 0),))
+        expected = R.OTHER_SCOPE if tail == 2 else R.NEVER_CACHED
+        assert cache.explain(prompt).reason is R.NEVER_CACHED
+        assert cache.explain(prompt, reveal_other_scopes=True).reason is expected
+    third = make_prompt(1, 2, 3, scopes=(Scope(PUBLIC, 1), Scope(TENANT_A, 0)))
+    assert cache.explain(third, reveal_other_scopes=True).reason is R.OTHER_SCOPE
 
 
 def test_explain_token_of_the_own_scope_only():

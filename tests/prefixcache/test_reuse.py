@@ -82,6 +82,19 @@ def test_match_released_twice_is_harmless():
     cache.check_integrity()
 
 
+def test_release_match_of_another_cache_raises_and_changes_nothing():
+    cache, other = make_cache(4), make_cache(4)
+    for each in (cache, other):
+        serve(each, make_prompt(1, 2))
+    match = other.match(make_prompt(1, 2, 3))
+    with pytest.raises(BlockStateError):
+        cache.release_match(match)
+    assert match.is_open
+    match.release()
+    for each in (cache, other):
+        each.check_integrity()
+
+
 def test_match_owns_its_blocks_against_eviction():
     cache = make_cache(4)
     serve(cache, make_prompt(1, 2))

@@ -7,6 +7,8 @@ import pytest
 from prefixcache import CopyOp, Reason
 from tests.prefixcache.factories import BLOCK, admit, compute, make_cache, make_prompt, serve
 
+TEXT = [1, 2, 3, 4, 5, 6, 7, 8]
+
 
 def running(cache, *parts, max_new_tokens=16):
     return compute(cache, admit(cache, make_prompt(*parts), max_new_tokens=max_new_tokens).table)
@@ -205,6 +207,37 @@ def test_partial_source_gives_way_when_it_is_the_block_that_is_missing():
     allocation = admit(cache, make_prompt([1, 2, 3, 4, 0, 0, 0, 0], 2, 3, 4))
     assert allocation.num_cached_tokens == 0
     assert allocation.copies == []
+    assert allocation.reasons == {Reason.BELOW_MIN_REUSE: 1, Reason.NEVER_CACHED: 3}
+
+
+def test_admit_refused_keeps_the_partial_source():
+    cache = make_cache(5, min_partial_tokens=3)
+    serve(cache, make_prompt(TEXT))
+    running(cache, 5, 6, 7, max_new_tokens=0)
+    with cache.match(make_prompt([1, 2, 3, 4, 0, 0, 0, 0], 2, 3)) as match:
+        assert cache.admit(match, max_new_tokens=0) is None  # two blocks are missing: the source alone does not help
+        assert match.num_cached_tokens == 4
+    cache.check_integrity()
+
+
+def test_admit_keeps_the_partial_source_that_another_match_holds():
+    cache = make_cache(4, min_partial_tokens=3)
+    serve(cache, make_prompt(TEXT))
+    other = cache.match(make_prompt(TEXT, [9]))
+    with cache.match(make_prompt([1, 2, 3, 4, 0, 0, 0, 0], 2, 3, 4)) as match:
+        assert cache.admit(match, max_new_tokens=0) is None
+        assert match.num_cached_tokens == 4
+    other.release()
+    cache.check_integrity()
+
+
+def test_admit_keeps_the_partial_source_that_a_running_request_holds():
+    cache = make_cache(4, min_partial_tokens=3)
+    running(cache, TEXT)
+    with cache.match(make_prompt([1, 2, 3, 4, 0, 0, 0, 0], 2, 3, 4)) as match:
+        assert cache.admit(match, max_new_tokens=0) is None
+        assert match.num_cached_tokens == 4
+    cache.check_integrity()
 
 
 def test_private_block_that_a_fork_shares_is_not_cached_before_the_fork_ends():

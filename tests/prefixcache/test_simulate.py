@@ -79,6 +79,12 @@ def test_replay_counts_requests_larger_than_the_pool_as_misses():
     assert (result.refused_requests, result.hit_blocks, result.total_blocks) == (2, 0, 6)
 
 
+@pytest.mark.parametrize("policy", ["lru", "priority"])
+def test_replay_enormous_pool_is_as_good_as_none(policy):
+    trace = make_trace(50, seed=1)
+    assert replay(trace, num_blocks=10**11, policy=policy) == replay(trace)
+
+
 def test_replay_empty_trace_has_no_rate():
     assert replay([]).hit_rate is None
     assert replay([[]], num_blocks=4).hit_rate is None

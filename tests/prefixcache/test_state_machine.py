@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import dataclasses
+from contextlib import contextmanager, suppress
 from itertools import chain, count
 
 import numpy as np
@@ -18,7 +19,18 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from prefixcache import BlockTable, Match, Pin, PrefixCache, PrefixCacheConfig, Priority, Prompt, Scope
+from prefixcache import (
+    BlockStateError,
+    BlockTable,
+    Match,
+    Pin,
+    PrefixCache,
+    PrefixCacheConfig,
+    Priority,
+    Prompt,
+    Scope,
+    hash_blocks,
+)
 from prefixcache.hashing import xxh3_128
 from tests.prefixcache.factories import BLOCK, PUBLIC, TENANT_A, TENANT_B
 from tests.prefixcache.fake_kv import FakeKV
@@ -32,13 +44,24 @@ SCOPES = [
     (Scope(TENANT_A, 0),),
     (Scope(PUBLIC, 1), Scope(TENANT_A, 0)),
     (Scope(PUBLIC, 1), Scope(TENANT_B, 0)),
+    (Scope(TENANT_A, 1), Scope(TENANT_A, 0)),
+    (Scope(PUBLIC, 1), Scope(PUBLIC, 99), Scope(TENANT_A, 0)),
 ]
 TEXTS = [[1] * BLOCK, [1] * (BLOCK - 2) + [2, 2], [3] * BLOCK]
 
 
-def make_prompt(texts: list[int], tail: int, scopes: tuple[Scope, ...]) -> Prompt:
-    tokens = [*chain.from_iterable(TEXTS[text] for text in texts), *[1] * tail] or [1]
-    return Prompt(np.array(tokens, dtype=np.int32), b"", scopes, 0)
+FORGERIES = {
+    "none": lambda tokens, scopes: b"",
+    "other seed": lambda tokens, scopes: hash_blocks(tokens, block_size=BLOCK, scopes=scopes, seed=99),
+    "other scope": lambda tokens, scopes: hash_blocks(tokens, block_size=BLOCK, scopes=SCOPES[0], seed=0),
+    "equal": lambda tokens, scopes: bytes(16 * (len(tokens) // BLOCK)),
+    "shifted": lambda tokens, scopes: hash_blocks(tokens[::-1], block_size=BLOCK, scopes=scopes, seed=0),
+}
+
+
+def make_prompt(texts: list[int], tail: int, scopes: tuple[Scope, ...], is_forged: bool) -> Prompt:
+    tokens = np.array([*chain.from_iterable(TEXTS[text] for text in texts), *[1] * tail] or [1], dtype=np.int32)
+    return Prompt(tokens, b"forged" if is_forged else b"", scopes, 0)
 
 
 prompts = st.builds(
@@ -46,6 +69,7 @@ prompts = st.builds(
     st.lists(st.sampled_from([0, 0, 0, 0, 1, 2]), min_size=1, max_size=4),
     st.integers(0, BLOCK - 1),
     st.sampled_from([*SCOPES[:1] * 3, *SCOPES]),
+    st.booleans(),
 )
 
 
@@ -58,6 +82,8 @@ class CacheMachine(RuleBasedStateMachine):
         self.matches: list[Match] = []
         self.pins: list[Pin] = []
         self.priorities: list[Priority] = []
+        self.can_end: set[BlockTable] = set()
+        """Tables that the caller let in by `max_request_tokens`, and their forks."""
 
     @initialize(
         num_blocks=st.integers(4, 12),
@@ -65,8 +91,9 @@ class CacheMachine(RuleBasedStateMachine):
         policy=st.sampled_from(["lru", "priority"]),
         cap=st.sampled_from([0.0, 0.25, 0.5, 1.0]),
         growth_reserve=st.sampled_from([0, 0, 4, 16]),
+        forgery=st.sampled_from([*["none"] * 4, *FORGERIES]),
     )
-    def start(self, num_blocks, hasher, policy, cap, growth_reserve) -> None:
+    def start(self, num_blocks, hasher, policy, cap, growth_reserve, forgery) -> None:
         config = PrefixCacheConfig(
             num_blocks,
             block_size=BLOCK,
@@ -79,17 +106,27 @@ class CacheMachine(RuleBasedStateMachine):
         )
         self.cache = PrefixCache(config, hasher=HASHERS[hasher])
         self.kv = FakeKV(self.cache)
-        self.is_good_hash = hasher == "xxh3"
+        self.forge = FORGERIES[forgery]
+        self.is_good_hash = hasher == "xxh3" and forgery == "none"
         self.cap = self.ceiling = int(cap * num_blocks + 1e-9)
         self.max_pinned = int(cap / 2 * num_blocks + 1e-9)
+
+    def find(self, prompt: Prompt) -> Match:
+        return self.cache.match(self.forged(prompt))
+
+    def forged(self, prompt: Prompt) -> Prompt:
+        hashes = self.forge(prompt.token_ids, prompt.scopes) if prompt.block_hashes else b""
+        return dataclasses.replace(prompt, block_hashes=hashes)
 
     def pick(self, items: list, data):
         return items[data.draw(st.integers(0, len(items) - 1))]
 
     def add(self, match: Match, max_new_tokens: int, num_sequences: int = 1) -> bool:
         promised = match.num_cached_tokens
+        before = self.cache.snapshot()
         allocation = self.cache.admit(match, max_new_tokens=max_new_tokens, num_sequences=num_sequences)
         if allocation is None:
+            assert (match.num_cached_tokens, self.cache.snapshot()) == (promised, before)
             return False
         assert allocation.num_cached_tokens in (promised, len(match.chain) * BLOCK)
         assert allocation.num_cached_tokens < match.tokens.num_tokens
@@ -97,12 +134,14 @@ class CacheMachine(RuleBasedStateMachine):
         self.kv.perform(allocation.copies)
         self.kv.check(allocation.table, allocation.num_cached_tokens)
         self.tables.append(allocation.table)
+        if allocation.table.max_tokens <= self.cache.max_request_tokens():
+            self.can_end.add(allocation.table)
         return True
 
     @precondition(lambda self: len(self.tables) < 4)
     @rule(prompt=prompts, max_new_tokens=st.integers(0, 20), num_sequences=st.integers(1, 2), prefill=st.booleans())
     def admit(self, prompt, max_new_tokens, num_sequences, prefill) -> None:
-        with self.cache.match(prompt) as match:
+        with self.find(prompt) as match:
             if not self.add(match, max_new_tokens, num_sequences):
                 self.preempt_youngest()
             elif prefill:
@@ -110,7 +149,7 @@ class CacheMachine(RuleBasedStateMachine):
 
     @rule(prompt=prompts)
     def serve(self, prompt) -> None:
-        with self.cache.match(prompt) as match:
+        with self.find(prompt) as match:
             if self.add(match, 0):
                 self.step(self.tables[-1], match.tokens.num_tokens)
             self.preempt_youngest()
@@ -122,7 +161,7 @@ class CacheMachine(RuleBasedStateMachine):
     @rule(prompt=prompts)
     def match(self, prompt) -> None:
         if len(self.matches) < 3:
-            self.matches.append(self.cache.match(prompt))
+            self.matches.append(self.find(prompt))
 
     @precondition(lambda self: self.matches)
     @rule(data=st.data(), admit=st.booleans())
@@ -149,6 +188,10 @@ class CacheMachine(RuleBasedStateMachine):
     def step(self, table: BlockTable, num_tokens: int, new_token_ids=()) -> bool:
         start = table.num_computed_tokens
         stop = min(start + num_tokens, table.tokens.num_tokens)
+        if stop > table.max_tokens:
+            with pytest.raises(BlockStateError):
+                self.cache.grow(table, stop)
+            return False
         before = self.cache.snapshot()
         copies = self.cache.grow(table, stop)
         if copies is None:
@@ -167,6 +210,30 @@ class CacheMachine(RuleBasedStateMachine):
             self.kv.perform(fork.copies)
             self.kv.check(fork.table, fork.table.num_computed_tokens)
             self.tables.append(fork.table)
+
+    @precondition(lambda self: 0 < len(self.tables) < 4)
+    @rule(data=st.data(), num_tokens=st.integers(1, BLOCK))
+    def fork_between_grow_and_commit(self, data, num_tokens) -> None:
+        """What was granted before the fork must be asked for again."""
+        table = self.pick(self.tables, data)
+        start = table.num_computed_tokens
+        stop = min(start + num_tokens, table.tokens.num_tokens, table.max_tokens)
+        copies = self.cache.grow(table, stop) if stop > start else None
+        if copies is None:
+            return
+        self.kv.perform(copies)
+        fork = self.cache.fork(table)
+        if fork is None:
+            return
+        self.kv.perform(fork.copies)
+        self.tables.append(fork.table)
+        block = table.block_ids[start // BLOCK]
+        if self.cache._pool.ref_count[block] > 1:
+            with pytest.raises(BlockStateError):
+                self.cache.commit(table, stop)
+        else:
+            self.kv.write(table, start, stop)
+            self.cache.commit(table, stop)
 
     @precondition(lambda self: self.tables)
     @rule(data=st.data())
@@ -187,7 +254,7 @@ class CacheMachine(RuleBasedStateMachine):
 
     @rule(prompt=prompts)
     def pin(self, prompt) -> None:
-        result = self.cache.pin(prompt)
+        result = self.cache.pin(self.forged(prompt))
         assert (result.pin is None) == (result.refusal is not None)
         if result.pin:
             self.pins.append(result.pin)
@@ -201,16 +268,26 @@ class CacheMachine(RuleBasedStateMachine):
 
     @rule(prompt=prompts, level=st.integers(1, 3), expires_at=st.integers(1, 3))
     def prioritize(self, prompt, level, expires_at) -> None:
-        self.priorities.append(self.cache.prioritize(prompt, level=level, expires_at=expires_at))
+        with self.recency_untouched():
+            self.priorities.append(self.cache.prioritize(self.forged(prompt), level=level, expires_at=expires_at))
+
+    @contextmanager
+    def recency_untouched(self):
+        before = list(self.cache._pool.queue)
+        yield
+        after = list(self.cache._pool.queue)
+        assert after == before if self.cache.config.policy == "lru" else sorted(after) == sorted(before)
 
     @rule(now=st.integers(0, 3))
     def expire(self, now) -> None:
-        self.cache.expire(now)
+        with self.recency_untouched():
+            self.cache.expire(now)
 
     @precondition(lambda self: self.priorities)
     @rule()
     def end_priority(self) -> None:
-        self.cache.end_priority(self.priorities.pop())
+        with self.recency_untouched():
+            self.cache.end_priority(self.priorities.pop())
 
     @rule(ratio=st.sampled_from([0.0, 0.25, 0.5, 1.0]))
     def change_cap(self, ratio) -> None:
@@ -226,14 +303,16 @@ class CacheMachine(RuleBasedStateMachine):
             insert(*args)
             raise MemoryError
 
-        with self.cache.match(prompt) as match, pytest.MonkeyPatch.context() as patch:
+        with self.find(prompt) as match, pytest.MonkeyPatch.context() as patch:
             patch.setattr(self.cache._index, "insert", fail_after)
             with suppress(MemoryError):  # not raised when there is nothing to index
                 self.add(match, 0)
 
     @rule(prompt=prompts)
     def explain(self, prompt) -> None:
-        result = self.cache.explain(prompt)
+        before = self.cache.snapshot()
+        result = self.cache.explain(self.forged(prompt))
+        assert self.cache.snapshot() == before
         assert result.num_cached_tokens <= result.num_common_tokens <= result.num_prompt_tokens
 
     @invariant()
@@ -262,7 +341,11 @@ class CacheMachine(RuleBasedStateMachine):
             return
         for match in self.matches:
             match.release()
-        for table in self.tables:
+        for table in self.tables[1:]:
+            self.cache.free(table)
+        for table in self.tables[:1]:
+            if table in self.can_end:
+                assert self.cache.grow(table, table.max_tokens) is not None, "the oldest is stopped by a pin"
             self.cache.free(table)
         for pin in self.pins:
             self.cache.unpin(pin)
