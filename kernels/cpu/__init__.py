@@ -7,6 +7,7 @@ files of the functions compiled into it; so each state of this package has a fol
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,16 @@ _config: Any = numba.config  # its attributes are made at run time
 
 def _cache_folder() -> Path:
     sources = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
-    base = Path(_config.CACHE_DIR) if _config.CACHE_DIR else Path(__file__).parent / "__pycache__"
-    return base / f"numba-{hashlib.sha256(sources).hexdigest()[:16]}"
+    return _base_folder(Path(__file__).parent) / f"numba-{hashlib.sha256(sources).hexdigest()[:16]}"
+
+
+def _base_folder(package: Path) -> Path:
+    """What the user chose, else beside the sources, else, where those are read-only, in the user's cache."""
+    if _config.CACHE_DIR:
+        return Path(_config.CACHE_DIR)
+    if os.access(package, os.W_OK):
+        return package / "__pycache__"
+    return Path.home() / ".cache" / "prefixgate" / "numba"
 
 
 _config.CACHE_DIR = str(_cache_folder())
