@@ -73,7 +73,8 @@ def references() -> References:
     found = {}
     for length in LENGTHS:
         rng = random.Random(length)
-        text = " ".join(rng.choice(SENTENCES) for _ in range(length // 8 + 4))
+        # Its own first tokens, so that nothing of an earlier prompt can be reused for it.
+        text = f"{length}: " + " ".join(rng.choice(SENTENCES) for _ in range(length // 8 + 4))
         prompt = tokenizer(text)["input_ids"][:length]
         assert len(prompt) == length
         with torch.inference_mode():
@@ -115,6 +116,7 @@ def force(references: References, *, kv_cache_dtype: str, num_at_once: int, chun
         said.run(engine)
     assert sampler.num_positions == 2 * len(LENGTHS) * NUM_TOKENS
     for length in LENGTHS:
+        assert said.admitted[f"cold-{length}"].num_cached_tokens == 0
         assert said.admitted[f"hit-{length}"].num_cached_tokens >= (length - 1) // 32 * 32
     return sampler
 
