@@ -41,6 +41,9 @@ class SchedulerOutput:
     requests: list[ScheduledRequest] = field(default_factory=list)
     copies: list[CopyOp] = field(default_factory=list)
     """To perform before the forward pass, in order."""
+    ended: list[str] = field(default_factory=list)
+    """Requests that lost their blocks since the last step: finished, aborted or preempted. What a runner keeps for them
+    can go, before the copies are performed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,7 @@ class Scheduler:
         self._waiting: deque[Request] = deque()
         self._running: list[Request] = []  # oldest first
         self._admitted: list[Admitted] = []
+        self._ended: list[str] = []
         self.counters = SchedulerCounters()
 
     @property
@@ -93,6 +94,9 @@ class Scheduler:
                 self._schedule_running(request, step)
         if self.counters.preemptions == preemptions:
             self._admit_waiting(step)
+        if step.output.requests:  # an empty step reaches no runner
+            step.output.ended.extend(self._ended)
+            self._ended.clear()
         return step.output
 
     def take_admitted(self) -> list[Admitted]:
@@ -150,9 +154,7 @@ class Scheduler:
                 step.output.requests.remove(part)
                 step.token_budget += part.num_new_tokens
                 break
-        self._running.remove(request)
-        self._cache.free(request.table)
-        request.table = None
+        self._release(request)
         request.num_computed_tokens = 0
         request.status = RequestStatus.WAITING
         self._waiting.appendleft(request)
@@ -212,10 +214,15 @@ class Scheduler:
     def _finish(self, request: Request) -> None:
         del self._requests[request.request_id]
         if request.status is RequestStatus.RUNNING:
-            assert request.table is not None
-            self._running.remove(request)
-            self._cache.free(request.table)
-            request.table = None
+            self._release(request)
         else:
             self._waiting.remove(request)
         request.status = RequestStatus.FINISHED
+
+    def _release(self, request: Request) -> None:
+        """Take a running request's blocks away."""
+        assert request.table is not None
+        self._running.remove(request)
+        self._cache.free(request.table)
+        request.table = None
+        self._ended.append(request.request_id)

@@ -61,6 +61,11 @@ def _fp8_e4m3(x: torch.Tensor) -> torch.Tensor:
     return x.clamp(-_FP8_MAX, _FP8_MAX).to(torch.float8_e4m3fn).float()
 
 
+def _bf16(x: torch.Tensor) -> torch.Tensor:
+    """What most servers call unquantized."""
+    return x.bfloat16().float()
+
+
 def _int4(x: torch.Tensor) -> torch.Tensor:
     """Symmetric absmax a token and head, codes in [-7, 7], fp16 scales."""
     scales = (x.abs().amax(dim=-1, keepdim=True) / _INT4_MAX).clamp_min(2.0**-24).half().float()
@@ -79,6 +84,7 @@ def _one_scale(x: torch.Tensor) -> torch.Tensor:
 
 EMULATIONS: Mapping[str, Emulation] = MappingProxyType(
     {
+        "bf16": _bf16,
         "fp8_e4m3": _fp8_e4m3,
         "int4/per_token": _int4,
         "int4/hadamard": _int4_rotated,

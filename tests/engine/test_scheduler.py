@@ -114,6 +114,19 @@ def test_scheduler_first_come_first_served_when_memory_is_short() -> None:
     assert said.tokens["large"] == expected_tokens(prompt_of(56, seed=1), 8)
 
 
+def test_scheduler_tells_the_runner_once_who_lost_its_blocks() -> None:
+    engine, _ = make_engine()
+    for seed, request_id in enumerate(("kept", "gone")):
+        add_request(engine, request_id, prompt_of(8, seed=seed))
+    scheduler = engine.scheduler
+    first = scheduler.schedule()
+    assert [part.request_id for part in first.requests] == ["kept", "gone"]
+    assert first.ended == []
+    engine.abort("gone")
+    assert scheduler.schedule().ended == ["gone"]
+    assert scheduler.schedule().ended == []
+
+
 def test_scheduler_preempts_past_the_reserve_and_every_answer_is_whole() -> None:
     engine, _ = make_engine(ChainRunner(num_blocks=12), growth_reserve=8)
     for i in range(4):
