@@ -131,7 +131,7 @@ class LLMEngine:
         outputs = self.scheduler.update(scheduled, result)
         if outputs:
             messages.append(StepOutputs(outputs))
-        messages.extend(RequestFailed(request_id, why, None) for request_id, why in result.failed.items())
+        messages.extend(self.scheduler.take_failed())
         return messages
 
     def snapshot(self, call_id: int) -> EngineSnapshot:
@@ -152,6 +152,11 @@ class LLMEngine:
             raise InvalidRequestError("the prompt has no tokens", param="messages")
         if max_tokens < 1:
             raise InvalidRequestError(f"max_tokens: got {max_tokens}, wanted at least 1", param="max_tokens")
+        if not 1 <= message.sampling.n <= self._config.scheduler.max_num_seqs:
+            raise InvalidRequestError(
+                f"n: got {message.sampling.n}, wanted 1 to {self._config.scheduler.max_num_seqs} (max_num_seqs)",
+                param="n",
+            )
         if not message.scopes or any(len(namespace) != 32 for namespace, _ in message.scopes):
             raise InvalidRequestError("scopes: wanted at least one, each with a namespace of 32 bytes")
         if int(token_ids.min()) < 0 or int(token_ids.max()) >= self._runner.vocab_size:

@@ -283,6 +283,11 @@ class PrefixCache:
         self._count_copies(copies, num_capped=len(copies))
         return Fork(fork, copies)
 
+    def forgo_forks(self, table: BlockTable) -> None:
+        """Reserve nothing any more for forks that admission was asked for: they will not come."""
+        self._check_running(table)
+        table.num_sequences = 1
+
     def _release(self, blocks: list[int]) -> None:
         self._index.remove(self._pool.release(blocks[::-1]))
 

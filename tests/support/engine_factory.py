@@ -62,7 +62,7 @@ def add_request(
 
 
 class Transcript:
-    """What an engine said, by request."""
+    """What an engine said, by request; answer i > 0 of a request is at `request_id/i`."""
 
     def __init__(self) -> None:
         self.tokens: dict[str, list[int]] = {}
@@ -81,10 +81,11 @@ class Transcript:
                     self.failed[message.request_id] = message
                 case StepOutputs(outputs):
                     for output in outputs:
-                        assert output.request_id not in self.finish, "token after the end"
-                        self.tokens.setdefault(output.request_id, []).extend(output.token_ids)
+                        key = f"{output.request_id}/{output.index}" if output.index else output.request_id
+                        assert key not in self.finish, "token after the end"
+                        self.tokens.setdefault(key, []).extend(output.token_ids)
                         if output.finish_reason:
-                            self.finish[output.request_id] = output.finish_reason
+                            self.finish[key] = output.finish_reason
         engine.cache.check_integrity()
 
     def run(self, engine: LLMEngine, *, max_steps: int = 10_000) -> Transcript:
