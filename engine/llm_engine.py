@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
+from time import perf_counter
 from typing import Protocol
 
 import numpy as np
@@ -112,12 +113,18 @@ class LLMEngine:
         Raises: RuntimeError: several steps failed in a row, so that the engine itself must be at fault.
         """
         scheduled = self.scheduler.schedule()
-        messages: list[Admitted | StepOutputs | RequestFailed] = [*self.scheduler.take_admitted()]
+        messages: list[Admitted | StepOutputs | RequestFailed] = [
+            *self.scheduler.take_admitted(),
+            *self.scheduler.take_failed(),
+        ]
         if not scheduled.requests:
             return messages + self._fail_stuck()
         self.num_steps += 1
+        seconds = 0.0
         try:
+            start = perf_counter()
             result = self._runner.execute(scheduled)
+            seconds = perf_counter() - start
             self._failed_steps = 0
         except Exception as error:  # the loop's edge: one bad step must not end the process
             logger.exception("engine step %d failed", self.num_steps)
@@ -128,7 +135,7 @@ class LLMEngine:
                 ) from error
             why = f"engine step failed: {type(error).__name__}"
             result = StepOutput({}, {part.request_id: why for part in scheduled.requests})
-        outputs = self.scheduler.update(scheduled, result)
+        outputs = self.scheduler.update(scheduled, result, seconds=seconds)
         if outputs:
             messages.append(StepOutputs(outputs))
         messages.extend(self.scheduler.take_failed())

@@ -25,6 +25,13 @@ class RequestStatus(Enum):
     FINISHED = auto()
 
 
+class Lane(Enum):
+    """Where a prompt waits and prefills, see `engine.lanes`."""
+
+    SHORT = auto()
+    LONG = auto()
+
+
 class Request:
     """A prompt, the tokens generated so far, and how many of both have their KV in the cache.
 
@@ -47,6 +54,13 @@ class Request:
         self.seed = seed
         self.tenant = tenant
         self.status = RequestStatus.WAITING
+        self.arrival = 0
+        """Requests that came before."""
+        self.lane = Lane.SHORT
+        self.awaited_tokens = 0
+        """Of its owner, while it waits for a prefix that another request computes."""
+        self.num_bypasses = 0
+        """Younger requests that got blocks while it waited for some."""
         self.table: BlockTable | None = None
         """Its blocks while it runs."""
         self.num_prompt_tokens = len(prompt.token_ids)
