@@ -15,8 +15,8 @@ from engine.request import Request
 LONG_LANE_SHARE = 1 / 4
 """Of a step's prefill, to the long lane while both lanes have work: it never starves."""
 SHORT_LANE_HEADROOM = 1 / 8
-"""Of blocks and sequences, not given to the long lane while others run: else short prompts would wait for the end of a
-long answer."""
+"""Of blocks and sequences: the short lane's, used or not, while anything runs. Else a short prompt would wait for the end
+of a long answer."""
 
 
 class LaneQueue:

@@ -59,6 +59,8 @@ class Request:
         self.lane = Lane.SHORT
         self.awaited_tokens = 0
         """Of its owner, while it waits for a prefix that another request computes."""
+        self.next_block_hash = b""
+        """Of the first full block that was not cached, while it waits in the long lane."""
         self.num_bypasses = 0
         """Younger requests that got blocks while it waited for some."""
         self.table: BlockTable | None = None

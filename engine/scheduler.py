@@ -21,6 +21,7 @@ from engine.request import Lane, Request, RequestStatus, with_siblings
 from engine.step_cost import StepCost
 from engine.waiting import WaitingRoom
 from prefixcache import Allocation, PrefixCache
+from prefixcache.admission import table_reserve
 from prefixcache.block_table import Match
 from prefixcache.interface import CopyOp
 
@@ -58,7 +59,7 @@ class Scheduler:
         self._requests: dict[str, Request] = {}  # by key
         self._answers: dict[str, list[Request]] = {}  # by the client's id, those that have not ended
         self._running: list[Request] = []  # oldest first
-        self._waiting = WaitingRoom(config, cache, self._cost, self._running)
+        self._waiting = WaitingRoom(config, cache, self._running)
         self._arrivals = itertools.count()
         self._num_steps = 0
         self._admitted: list[Admitted] = []
@@ -172,12 +173,13 @@ class Scheduler:
                 prefilling[self._waiting.lane_of_running(request)].append(request)
         seconds = self._seconds_left(step)
         rest = Budget(tokens, seconds)
-        if self._has_work(Lane.LONG, prefilling[Lane.LONG]) and self._has_work(Lane.SHORT, prefilling[Lane.SHORT]):
+        short = [request for request in prefilling[Lane.SHORT] if request.lane is Lane.SHORT]  # not by inheritance
+        if self._has_work(Lane.LONG, prefilling[Lane.LONG]) and self._has_work(Lane.SHORT, short):
             kept = max(int(tokens * LONG_LANE_SHARE) or self._num_steps & 1, self._chunker.cell)  # 1 token: by turns
-            short = Budget(max(0, tokens - kept), seconds * (1 - LONG_LANE_SHARE))
-            self._serve(Lane.SHORT, prefilling[Lane.SHORT], step, short, may_admit=may_admit)
-            rest.tokens -= max(0, tokens - kept) - short.tokens
-            if short.used:  # the step is short, too: who else is short waits less for the next one
+            part = Budget(max(0, tokens - kept), seconds * (1 - LONG_LANE_SHARE))
+            self._serve(Lane.SHORT, prefilling[Lane.SHORT], step, part, may_admit=may_admit)
+            rest.tokens -= max(0, tokens - kept) - part.tokens
+            if part.used:  # the step is short, too: who else is short waits less for the next one
                 rest.seconds = seconds * LONG_LANE_SHARE
         else:
             self._serve(Lane.SHORT, prefilling[Lane.SHORT], step, rest, may_admit=may_admit)
@@ -223,29 +225,42 @@ class Scheduler:
         if allocation is None:
             self._waiting.stall(request)
             return
-        self._waiting.admit(request)
         request.table = allocation.table
         request.num_computed_tokens = allocation.num_cached_tokens
         request.status = RequestStatus.RUNNING
         self._running.append(request)
+        self._waiting.admit(request, bypasses=request.lane is Lane.LONG or not all(self._headroom_left()))
         step.copies.extend(allocation.copies)
         self._record_admission(request, allocation)
         self._schedule_running(request, step, budget)
 
     def _admit(self, request: Request, match: Match) -> Allocation | None:
         """Ask for blocks and a place; the long lane leaves some of both to the short one."""
-        is_limited = request.lane is Lane.LONG and self._config.long_prefill_token_threshold > 0 and bool(self._running)
-        headroom = SHORT_LANE_HEADROOM if is_limited else 0
-        max_num_seqs = self._config.max_num_seqs
+        blocks, sequences = self._headroom_left() if request.lane is Lane.LONG and self._running else (0, 0)
         num_sequences = sum(running.num_sequences for running in self._running) + request.num_sequences
-        if num_sequences > max_num_seqs - int(max_num_seqs * headroom):
+        if num_sequences > self._config.max_num_seqs - sequences:
             return None
         return self._cache.admit(
             match,
             max_new_tokens=request.num_remaining_tokens,
             num_sequences=request.num_sequences,
-            headroom=int(self._cache.config.num_blocks * headroom),
+            headroom=blocks,
         )
+
+    def _headroom_left(self) -> tuple[int, int]:
+        """Return the blocks and sequences that are the short lane's and that it does not use now."""
+        config = self._cache.config
+        if self._config.long_prefill_token_threshold == 0:
+            return 0, 0
+        blocks, sequences = (
+            int(config.num_blocks * SHORT_LANE_HEADROOM),
+            int(self._config.max_num_seqs * SHORT_LANE_HEADROOM),
+        )
+        for request in self._running:
+            if request.lane is Lane.SHORT and request.table is not None:
+                blocks -= len(request.table.block_ids) + table_reserve(config, request.table)
+                sequences -= request.num_sequences
+        return max(0, blocks), max(0, sequences)
 
     def _record_admission(self, request: Request, allocation: Allocation) -> None:
         if request.was_admitted:

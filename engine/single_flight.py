@@ -1,7 +1,8 @@
 """Who waits for a prefix that another request computes right now: nobody computes it twice.
 
 A waiter is asked again only when its owner has computed what it waits for, or has lost its blocks. Then the first
-waiter finds nothing pending and becomes the owner for the others.
+waiter finds nothing pending and becomes the owner for the others. A prompt that came before anybody computed its prefix
+waits in the long lane; as soon as somebody does, it follows.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ class SingleFlight:
     def __init__(self) -> None:
         self._waiters: dict[str, list[Request]] = {}  # by the owner's key
         self._owners: dict[str, str] = {}  # the waiter's key -> the owner's
+        self._hopefuls: dict[bytes, list[Request]] = {}  # by the hash of the next block they need
 
     def __len__(self) -> int:
         return len(self._owners)
@@ -44,6 +46,27 @@ class SingleFlight:
         for waiter in due:
             self.remove(waiter)
         return sorted(due, key=lambda waiter: waiter.arrival)
+
+    def hope(self, request: Request, block_hash: bytes) -> None:
+        """Remember a request that waits in a lane and could do with the block of this hash."""
+        request.next_block_hash = block_hash
+        self._hopefuls.setdefault(block_hash, []).append(request)
+
+    def give_up_hope(self, request: Request) -> None:
+        """It waits there no longer."""
+        hopefuls = self._hopefuls.get(request.next_block_hash)
+        if hopefuls is not None and request in hopefuls:
+            hopefuls.remove(request)
+            if not hopefuls:
+                del self._hopefuls[request.next_block_hash]
+
+    def followers(self, owner: Request) -> list[Request]:
+        """Return the requests that could do with blocks that this one, just admitted, is going to compute."""
+        if not self._hopefuls or owner.table is None:
+            return []
+        tokens = owner.table.tokens
+        block_hashes = tokens.keys(owner.table.num_full_computed_blocks, tokens.num_full_blocks)
+        return [request for block_hash in block_hashes for request in self._hopefuls.get(block_hash, ())]
 
     def lane(self, owner: Request) -> Lane:
         """Return the lane of a request, or the one it inherits: a short prompt never waits in the long lane."""

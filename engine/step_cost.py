@@ -55,13 +55,6 @@ class StepCost:
         linear = self.row + self.pair * context
         return int(2 * seconds / (linear + sqrt(linear * linear + 2 * self.pair * seconds)))
 
-    def waiting_pays(self, num_pending_tokens: int) -> bool:
-        """Whether it is cheaper to wait for tokens that another request computes than to compute them again.
-
-        Waiting takes at least a step of somebody else, and such a step costs its fixed part.
-        """
-        return self.row * num_pending_tokens > self.fixed
-
     def observe(self, requests: Iterable[ScheduledRequest], seconds: float) -> None:
         """Learn from a measured step."""
         if not self._fits or seconds <= 0:

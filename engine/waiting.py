@@ -10,7 +10,6 @@ from engine.config import SchedulerConfig
 from engine.lanes import LaneQueue
 from engine.request import Lane, Request
 from engine.single_flight import SingleFlight
-from engine.step_cost import StepCost
 from prefixcache import PrefixCache
 from prefixcache.block_table import Match
 
@@ -21,11 +20,10 @@ MAX_BYPASSES = 16
 class WaitingRoom:
     """Two lanes, and the waiters for a prefix that is being computed."""
 
-    def __init__(self, config: SchedulerConfig, cache: PrefixCache, cost: StepCost, running: list[Request]) -> None:
+    def __init__(self, config: SchedulerConfig, cache: PrefixCache, running: list[Request]) -> None:
         """Args: running: the scheduler's list, read only: who computes a prefix is found in it."""
         self._threshold = config.long_prefill_token_threshold
         self._cache = cache
-        self._cost = cost
         self._running = running
         self._queues = {lane: LaneQueue() for lane in Lane}
         self._flight = SingleFlight()
@@ -43,10 +41,12 @@ class WaitingRoom:
         request.lane = Lane.SHORT
         if request.num_tokens > self._threshold:
             with self.match(request) as match:
-                if self._wait_for_owner(request, match):
-                    return
-                request.lane = self._lane_of(match)
-        self._queues[request.lane].add(request)
+                if (owner := self._owner_of(match)) is not None:
+                    self._wait(request, match, owner)
+                else:
+                    self._put_into_lane(request, match)
+        else:
+            self._queues[request.lane].add(request)
 
     def add_preempted(self, request: Request) -> None:
         """The same; and no younger one of its lane goes before it."""
@@ -60,6 +60,7 @@ class WaitingRoom:
             self._flight.remove(request)
         else:
             self._queues[request.lane].remove(request)
+            self._flight.give_up_hope(request)
 
     def next(self, lane: Lane) -> Request | None:
         """Return who may be admitted next; None: nobody, or nothing has changed since it found no memory."""
@@ -81,14 +82,13 @@ class WaitingRoom:
 
     def leaves_lane(self, request: Request, match: Match) -> bool:
         """Move a request whose turn it is, where the match tells that it has to wait elsewhere."""
-        was = request.lane
-        if self._wait_for_owner(request, match):
-            self._queues[was].remove(request)
+        if (owner := self._owner_of(match)) is not None:
+            self.remove(request)
+            self._wait(request, match, owner)
             return True
-        if was is Lane.SHORT and self._lane_of(match) is Lane.LONG:  # what was cached is evicted
-            self._queues[was].remove(request)
-            request.lane = Lane.LONG
-            self._queues[request.lane].add(request)
+        if request.lane is Lane.SHORT and self._lane_of(match) is Lane.LONG:  # what was cached is evicted
+            self.remove(request)
+            self._put_into_lane(request, match)
             return True
         return False
 
@@ -97,12 +97,15 @@ class WaitingRoom:
         self._queues[request.lane].stall(request)
         self._queues[request.lane].is_asleep = True
 
-    def admit(self, request: Request) -> None:
-        """The request whose turn it is got its blocks; count it against older ones that wait for theirs."""
+    def admit(self, request: Request, *, bypasses: bool) -> None:
+        """The request whose turn it is runs now, on blocks that older ones might have used if it `bypasses` them."""
         self.remove(request)
         for queue in self._queues.values():
-            if queue.stalled is not None and queue.stalled.arrival < request.arrival:
+            if bypasses and queue.stalled is not None and queue.stalled.arrival < request.arrival:
                 queue.stalled.num_bypasses += 1
+        for follower in self._flight.followers(request):
+            self.remove(follower)
+            self.add(follower)
 
     def wake(self, owner: Request) -> None:
         """A running request computed something or lost its blocks: ask those again who waited for that."""
@@ -129,14 +132,22 @@ class WaitingRoom:
         num_tokens = match.tokens.num_tokens - match.num_cached_tokens - match.num_pending_tokens
         return Lane.LONG if num_tokens > self._threshold else Lane.SHORT
 
-    def _wait_for_owner(self, request: Request, match: Match) -> bool:
-        if not match.num_pending_blocks or not self._cost.waiting_pays(match.num_pending_tokens):
-            return False
-        position, block = len(match.chain), match.pending_block
-        owners = (r for r in self._running if r.table and r.table.block_ids[position : position + 1] == [block])
-        owner = next(owners, None)
-        if owner is None:
-            return False
+    def _put_into_lane(self, request: Request, match: Match) -> None:
         request.lane = self._lane_of(match)
-        self._flight.wait(request, owner, num_tokens=(position + match.num_pending_blocks) * match.block_size)
-        return True
+        self._queues[request.lane].add(request)
+        block = len(match.chain)
+        if request.lane is Lane.LONG and block < match.tokens.num_full_blocks:
+            self._flight.hope(request, match.tokens.keys(block, block + 1)[0])
+
+    def _owner_of(self, match: Match) -> Request | None:
+        """Return who computes what is missing behind a match right now."""
+        if match.pending_block is None:
+            return None
+        position, ids = len(match.chain), [match.pending_block]
+        return next((r for r in self._running if r.table and r.table.block_ids[position : position + 1] == ids), None)
+
+    def _wait(self, request: Request, match: Match, owner: Request) -> None:
+        """Never dearer than to compute it again: the owner runs, and takes over the request's place."""
+        request.lane = self._lane_of(match)
+        num_tokens = (len(match.chain) + match.num_pending_blocks) * match.block_size
+        self._flight.wait(request, owner, num_tokens=num_tokens)

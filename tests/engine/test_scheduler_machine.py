@@ -160,6 +160,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         room = self.engine.scheduler._waiting
         assert not len(room)
         assert not room._flight._waiters
+        assert not room._flight._hopefuls
         assert not any(queue._tenants or queue.stalled for queue in room._queues.values())
         assert not self.engine.scheduler._requests
         assert not self.engine.scheduler._answers

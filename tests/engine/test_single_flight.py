@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.step_cost import StepCost
 from prefixcache.interface import Prompt
 from tests.engine.test_scheduler import all_blocks_unreferenced, prompt_of
 from tests.support.chain_runner import ChainRunner, expected_tokens
@@ -106,19 +105,23 @@ def test_single_flight_owner_inherits_the_place_of_a_short_waiter() -> None:
     assert said.admitted["waiter"].num_cached_tokens >= 192
 
 
-def test_single_flight_a_little_is_computed_again_where_a_step_costs_more() -> None:
-    engine, _ = make_engine(ChainRunner(num_blocks=200), max_num_batched_tokens=64, prefill_chunk=0)
-    engine.scheduler._cost.fixed = 1.0
-    assert not StepCost(fixed=1.0).waiting_pays(24)
-    assert StepCost(fixed=1.0).waiting_pays(2000)
-    prompt = prompt_of(24)
-    add_request(engine, "a", [*prompt, 1], max_tokens=4)
-    add_request(engine, "b", [*prompt, 2], max_tokens=4)
+def test_single_flight_who_waits_in_the_long_lane_follows_its_prefix() -> None:
+    engine, runner = make_engine(
+        ChainRunner(num_blocks=500), max_num_batched_tokens=32, prefill_chunk=0, long_prefill_token_threshold=64
+    )
     said = Transcript()
-    said.step(engine)
-    assert list(said.tokens) == ["a", "b"]
+    for i in range(3):
+        add_request(engine, f"long{i}", prompt_of(600, seed=i + 1))
+        add_request(engine, f"question{i}", [*SHARED, i + 1])
+    counts = count_matches(engine)
     said.run(engine)
-    assert said.tokens["b"] == expected_tokens([*prompt, 2], 4)
+    order = list(said.tokens)
+    assert order.index("question2") < order.index("long1"), "it stayed behind a long prompt though its prefix was there"
+    assert num_computed(runner) <= 3 * 600 + 201 + 2 * 9
+    assert counts[0] <= 6 * 3
+    for i in range(3):
+        assert said.tokens[f"question{i}"] == expected_tokens([*SHARED, i + 1], 8)
+    assert all_blocks_unreferenced(engine)
 
 
 def test_scheduler_refuses_with_a_reason_what_pins_left_no_room_for() -> None:
