@@ -46,7 +46,7 @@ class CacheConfig:
 
 @dataclass(frozen=True, slots=True)
 class SchedulerConfig:
-    """How much runs at once."""
+    """How much runs at once, and in what order."""
 
     max_num_seqs: int = 32
     """Requests that run at the same time."""
@@ -54,13 +54,26 @@ class SchedulerConfig:
     """Tokens in one step, decode and prefill together."""
     prefill_chunk: int = 512
     """Most prompt tokens of one request in one step; 0: no limit but the step's."""
+    long_prefill_token_threshold: int = 512
+    """Prompts with more tokens to compute than this go into the long lane; 0: one lane."""
+    max_step_seconds: float = 0.25
+    """Chunks are cut so that a step takes no longer, as far as past steps tell; 0: no limit but tokens."""
+    deterministic: bool = False
+    """True: chunks end at multiples of prefill_chunk, whatever else runs and however long a step takes."""
 
     def __post_init__(self) -> None:
         for name in ("max_num_seqs", "max_num_batched_tokens"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: got {getattr(self, name)}, wanted at least 1")
-        if self.prefill_chunk < 0:
-            raise ValueError(f"prefill_chunk: got {self.prefill_chunk}, wanted 0 (no limit) or more")
+        for name in ("prefill_chunk", "long_prefill_token_threshold", "max_step_seconds"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name}: got {getattr(self, name)}, wanted 0 (no limit) or more")
+        largest = (self.max_num_batched_tokens - self.max_num_seqs) // 2
+        if self.deterministic and not 1 <= self.prefill_chunk <= largest:
+            raise ValueError(
+                f"prefill_chunk: got {self.prefill_chunk}, wanted 1 to {largest} where deterministic: a whole chunk of each "
+                "lane must fit into a step beside the decoding requests"
+            )
         if self.max_num_batched_tokens < self.max_num_seqs:
             raise ValueError(
                 f"max_num_batched_tokens: got {self.max_num_batched_tokens}, wanted at least "

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
+from time import perf_counter
 from typing import Protocol
 
 import numpy as np
@@ -112,12 +113,18 @@ class LLMEngine:
         Raises: RuntimeError: several steps failed in a row, so that the engine itself must be at fault.
         """
         scheduled = self.scheduler.schedule()
-        messages: list[Admitted | StepOutputs | RequestFailed] = [*self.scheduler.take_admitted()]
+        messages: list[Admitted | StepOutputs | RequestFailed] = [
+            *self.scheduler.take_admitted(),
+            *self.scheduler.take_failed(),
+        ]
         if not scheduled.requests:
             return messages + self._fail_stuck()
         self.num_steps += 1
+        seconds = 0.0
         try:
+            start = perf_counter()
             result = self._runner.execute(scheduled)
+            seconds = perf_counter() - start
             self._failed_steps = 0
         except Exception as error:  # the loop's edge: one bad step must not end the process
             logger.exception("engine step %d failed", self.num_steps)
@@ -128,10 +135,10 @@ class LLMEngine:
                 ) from error
             why = f"engine step failed: {type(error).__name__}"
             result = StepOutput({}, {part.request_id: why for part in scheduled.requests})
-        outputs = self.scheduler.update(scheduled, result)
+        outputs = self.scheduler.update(scheduled, result, seconds=seconds)
         if outputs:
             messages.append(StepOutputs(outputs))
-        messages.extend(RequestFailed(request_id, why, None) for request_id, why in result.failed.items())
+        messages.extend(self.scheduler.take_failed())
         return messages
 
     def snapshot(self, call_id: int) -> EngineSnapshot:
@@ -152,6 +159,11 @@ class LLMEngine:
             raise InvalidRequestError("the prompt has no tokens", param="messages")
         if max_tokens < 1:
             raise InvalidRequestError(f"max_tokens: got {max_tokens}, wanted at least 1", param="max_tokens")
+        if not 1 <= message.sampling.n <= self._config.scheduler.max_num_seqs:
+            raise InvalidRequestError(
+                f"n: got {message.sampling.n}, wanted 1 to {self._config.scheduler.max_num_seqs} (max_num_seqs)",
+                param="n",
+            )
         if not message.scopes or any(len(namespace) != 32 for namespace, _ in message.scopes):
             raise InvalidRequestError("scopes: wanted at least one, each with a namespace of 32 bytes")
         if int(token_ids.min()) < 0 or int(token_ids.max()) >= self._runner.vocab_size:

@@ -35,6 +35,7 @@ class Finder:
             match.is_collision = len(chain) < limit and tokens.keys(len(chain), len(chain) + 1)[0] in self._index.by_key
             match.chain = self._leading_ready(chain)
             match.num_pending_blocks = len(chain) - len(match.chain)
+            match.pending_block = chain[len(match.chain)] if match.num_pending_blocks else None
             if not match.num_pending_blocks:
                 self._find_partial(match)
         return match

@@ -52,6 +52,8 @@ def engine_config(settings: Settings, files: ModelFiles) -> EngineConfig:
             max_num_seqs=settings.max_num_seqs,
             max_num_batched_tokens=settings.max_num_batched_tokens,
             prefill_chunk=settings.prefill_chunk,
+            long_prefill_token_threshold=settings.long_prefill_token_threshold,
+            max_step_seconds=settings.max_step_seconds,
         ),
     )
 
