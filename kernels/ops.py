@@ -122,14 +122,22 @@ def bad_rows(plan: StepPlan) -> torch.Tensor:
     return plan.bad_rows()
 
 
-def copy_blocks(layers: Sequence[LayerKV], copies: Sequence[tuple[int, int, int]]) -> None:
+def copy_blocks(
+    layers: Sequence[LayerKV],
+    copies: Sequence[tuple[int, int, int]],
+    open_copies: Sequence[tuple[int, int]] = (),
+) -> None:
     """Copy the first `num_tokens` slots of block `src` to block `dst` in every layer, which it mutates.
 
-    Codes and scales; the scales of `per_channel` keys are a block's and are copied whole. Open blocks are not touched.
+    Codes and scales; the scales of `per_channel` keys are a block's and are copied whole.
 
     Args:
         layers: of the cache.
         copies: (src, dst, num_tokens), performed in order: a later one sees what an earlier one wrote.
+        open_copies: per_channel only: (src, dst) in `LayerKV.key_open`, whole blocks, in order.
+
+    Raises:
+        ValueError: a block, slot or number of tokens that the cache does not have.
     """
     for layer in layers:
         _check_layer(layer)
@@ -139,9 +147,16 @@ def copy_blocks(layers: Sequence[LayerKV], copies: Sequence[tuple[int, int, int]
             raise ValueError(
                 f"copy: got {(src, dst, num_tokens)}, wanted blocks below {num_blocks}, at most {block_size} tokens"
             )
-    for src, dst, num_tokens in copies:
-        for layer in layers:
+    num_open = min((len(layer.key_open) for layer in layers if layer.key_open is not None), default=0)
+    for pair in open_copies:
+        if min(pair) < 0 or max(pair) >= num_open:
+            raise ValueError(f"open copy: got {pair}, wanted slots below {num_open}")
+    for layer in layers:
+        for src, dst, num_tokens in copies:
             _copy_block(layer, src, dst, num_tokens)
+        if layer.key_open is not None:
+            for src, dst in open_copies:
+                layer.key_open[dst] = layer.key_open[src]
 
 
 def _copy_block(layer: LayerKV, src: int, dst: int, num_tokens: int) -> None:

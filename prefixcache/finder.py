@@ -35,7 +35,7 @@ class Finder:
             match.is_collision = len(chain) < limit and tokens.keys(len(chain), len(chain) + 1)[0] in self._index.by_key
             match.chain = self._leading_ready(chain)
             match.num_pending_blocks = len(chain) - len(match.chain)
-            if not match.num_pending_blocks:
+            if not match.num_pending_blocks and self._config.reuse_partial_blocks:
                 self._find_partial(match)
         return match
 
