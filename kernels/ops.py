@@ -151,20 +151,14 @@ def copy_blocks(
     for pair in open_copies:
         if min(pair) < 0 or max(pair) >= num_open:
             raise ValueError(f"open copy: got {pair}, wanted slots below {num_open}")
-    for layer in layers:
-        for src, dst, num_tokens in copies:
-            _copy_block(layer, src, dst, num_tokens)
-        if layer.key_open is not None:
-            for src, dst in open_copies:
-                layer.key_open[dst] = layer.key_open[src]
-
-
-def _copy_block(layer: LayerKV, src: int, dst: int, num_tokens: int) -> None:
-    for tensor in layer.tensors:
-        if tensor is layer.key_scale and layer.format.per_channel_keys:
-            tensor[dst] = tensor[src]
-        else:
-            tensor[dst, :, :num_tokens] = tensor[src, :, :num_tokens]
+    if layers[0].key.is_cuda:
+        from kernels.gpu.copy_blocks import copy_blocks as copy
+    else:
+        from kernels.copy_blocks import copy_blocks as copy
+    copy([tensor for layer in layers for tensor in layer.tensors], copies)
+    if open_copies:
+        opened = [layer.key_open for layer in layers if layer.key_open is not None]
+        copy(opened, [(src, dst, opened[0].shape[2]) for src, dst in open_copies])
 
 
 def _check_heads(name: str, tensor: torch.Tensor, num_kv_heads: int, head_dim: int) -> None:
