@@ -73,10 +73,10 @@ class KVCache:
         plans = {kind: ops.plan_step(batch, layer, backend=backend) for kind, layer in first.items()}
         return tuple(plans[layer.format] for layer in self.layers)
 
-    def copy(self, copies: Sequence[CopyOp]) -> None:
-        """Perform the copies in order."""
+    def copy(self, copies: Sequence[CopyOp], open_copies: Sequence[tuple[int, int]] = ()) -> None:
+        """Perform the copies in order; open_copies: (src, dst) slots of open blocks."""
         if copies:
-            ops.copy_blocks(self.layers, [(op.src, op.dst, op.num_tokens) for op in copies])
+            ops.copy_blocks(self.layers, [(op.src, op.dst, op.num_tokens) for op in copies], open_copies)
 
     def clear_blocks(self, block_ids: list[int]) -> None:
         """Zero these blocks in every layer."""
@@ -113,7 +113,8 @@ def choose_num_blocks(config: EngineConfig, model: ModelConfig, layout: KVLayout
     """
     if config.cache.num_blocks is not None:
         return config.cache.num_blocks
-    affordable = _spare_bytes(device) // layout.block_bytes
+    opened = num_open_blocks(config, layout) * layout.open_block_bytes
+    affordable = (_spare_bytes(device) - opened) // layout.block_bytes
     longest = min(config.max_model_len or model.max_position, model.max_position)
     # one block more a request: its last block may hold one token, and a copy needs one
     useful = config.scheduler.max_num_seqs * (-(-longest // layout.block_size) + 1)
@@ -121,6 +122,12 @@ def choose_num_blocks(config: EngineConfig, model: ModelConfig, layout: KVLayout
     if num_blocks < 2:
         raise ConfigError("--num-blocks: the free memory does not hold two blocks of KV cache")
     return num_blocks
+
+
+def num_open_blocks(config: EngineConfig, layout: KVLayout) -> int:
+    """Return the blocks that this engine may have open at the same time."""
+    limits = config.scheduler
+    return layout.num_open_blocks(num_requests=limits.max_num_seqs, step_tokens=limits.max_num_batched_tokens)
 
 
 def _allocate_layer(

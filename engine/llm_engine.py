@@ -16,6 +16,7 @@ import numpy as np
 from engine.batch import SchedulerOutput, StepOutput
 from engine.config import EngineConfig
 from engine.errors import InvalidRequestError
+from engine.kv_layout import PER_CHANNEL
 from engine.messages import AddRequest, Admitted, EngineSnapshot, RequestFailed, StepOutputs
 from engine.request import Request, seed_sequence
 from engine.scheduler import Scheduler
@@ -75,6 +76,7 @@ class LLMEngine:
                 max_shared_ratio=cache.max_shared_ratio,
                 max_pinned_ratio=cache.max_pinned_ratio,
                 growth_reserve=cache.growth_reserve,
+                reuse_partial_blocks=cache.kv_cache_dtype != PER_CHANNEL,
             )
         )
         self.scheduler = Scheduler(config.scheduler, self.cache, eos_token_ids=runner.eos_token_ids)

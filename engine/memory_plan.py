@@ -82,14 +82,15 @@ class MemoryPlan:
     fixed: FixedBytes
     memory_bytes: int | None
     """None: not said, so that nothing can be said of what fits."""
+    step_tokens: int = 0
+    """Of the largest step; per_channel has open the blocks that it begins."""
 
     @property
     def kv_bytes_total(self) -> int:
         """Of all chats at full length."""
         private = self.workload.context_tokens - self._shared_blocks * self.layout.block_size
         chats = self.workload.concurrency * (_ceil(private, self.layout.block_size) * self.layout.block_bytes)
-        opened = self.workload.concurrency * self.layout.open_block_bytes
-        return self._shared_blocks * self.layout.block_bytes + chats + opened
+        return self._shared_bytes + chats + self._open_bytes(self.workload.concurrency)
 
     @property
     def reserve_bytes(self) -> int:
@@ -123,8 +124,8 @@ class MemoryPlan:
         """Length that this many chats can all have."""
         if self.kv_budget_bytes is None:
             return None
-        shared_bytes = self._shared_blocks * self.layout.block_bytes
-        one_chat = (self.kv_budget_bytes - shared_bytes) // self.workload.concurrency - self.layout.open_block_bytes
+        for_all = self.kv_budget_bytes - self._shared_bytes - self._open_bytes(self.workload.concurrency)
+        one_chat = for_all // self.workload.concurrency
         if one_chat <= 0:
             return 0
         return (self._shared_blocks + one_chat // self.layout.block_bytes) * self.layout.block_size
@@ -134,14 +135,22 @@ class MemoryPlan:
         """Only full blocks are shared."""
         return self.workload.shared_tokens // self.layout.block_size
 
+    @property
+    def _shared_bytes(self) -> int:
+        return self._shared_blocks * self.layout.block_bytes
+
+    def _open_bytes(self, num_chats: int) -> int:
+        """Beside the pool."""
+        num_open = self.layout.num_open_blocks(num_requests=num_chats, step_tokens=self.step_tokens)
+        return num_open * self.layout.open_block_bytes
+
     def _concurrency(self, context_tokens: int) -> int | None:
         if self.kv_budget_bytes is None:
             return None
         private = context_tokens - self._shared_blocks * self.layout.block_size
-        one_chat = (
-            max(1, _ceil(private, self.layout.block_size)) * self.layout.block_bytes + self.layout.open_block_bytes
-        )
-        return max(0, (self.kv_budget_bytes - self._shared_blocks * self.layout.block_bytes) // one_chat)
+        one_chat = max(1, _ceil(private, self.layout.block_size)) * self.layout.block_bytes
+        one_chat += self._open_bytes(1) - self._open_bytes(0)
+        return max(0, (self.kv_budget_bytes - self._shared_bytes - self._open_bytes(0)) // one_chat)
 
 
 def num_parameters(model: ModelConfig) -> int:

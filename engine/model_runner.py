@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,15 +19,17 @@ from engine.batch import ScheduledRequest, SchedulerOutput, StepOutput
 from engine.config import EngineConfig
 from engine.errors import ConfigError
 from engine.inputs import build_inputs
-from engine.kv_cache import KVCache, choose_num_blocks, kv_layout
+from engine.kv_cache import KVCache, choose_num_blocks, kv_layout, num_open_blocks
 from engine.kv_layout import SKIP_AUTO, format_layers, parse_skip_layers
 from engine.kv_probe import key_outlier_ratios, outlier_layers
 from engine.loader import choose_device, choose_dtype, load_model
 from engine.messages import SamplingParams
 from engine.model_config import ModelConfig
 from engine.model_store import weight_digest
+from engine.open_blocks import OpenBlocks
 from engine.sampler import Sampler
 from kernels import ops
+from kernels.plan import IntArray
 from kernels.quant import parse_kv_format
 
 _NUMBA_CHANNELS = 16
@@ -58,11 +60,12 @@ class ModelRunner:
         self.warnings: list[str] = []
         """Said once at start, for people."""
         self._sampler = sampler or Sampler()
-        self._backend = choose_backend(self.device, self.model_config.head_dim)
         self._format = parse_kv_format(config.cache.kv_cache_dtype)
+        per_channel = self._format.per_channel_keys
+        self._backend = choose_backend(self.device, self.model_config.head_dim, per_channel=per_channel)
+        if per_channel and self._backend == "torch":
+            self.warnings.append(f"{self._format.name} runs on torch's kernels here, which are slower than numba's")
         kv_layout(config, self.model_config, self.dtype, frozenset())  # refuse what does not fit before the load
-        if self._format.per_channel_keys:
-            raise ConfigError("--kv-cache-dtype: int8/per_channel can be planned and measured, but not served yet")
         self._model = load_model(
             folder,
             self.model_config,
@@ -77,7 +80,11 @@ class ModelRunner:
             num_blocks=choose_num_blocks(config, self.model_config, self.kv_layout, self.device),
             dtype=self.dtype,
             device=self.device,
+            num_open=num_open_blocks(config, self.kv_layout),
         )
+        self._open_blocks: OpenBlocks | None = None
+        if num_open := num_open_blocks(config, self.kv_layout):
+            self._open_blocks = OpenBlocks(num_open, config.cache.block_size)
         self.max_model_len = self._limit_length()
         self._weight_digest = weight_digest(folder)
         self._warm_up()
@@ -121,10 +128,10 @@ class ModelRunner:
 
         A request with a key, value or logit that is not finite fails alone.
         """
-        self._cache.copy(output.copies)
+        open_slots = self._begin_step(output)
         if not output.requests:
             return StepOutput({})
-        logits, failed = self._forward(output.requests)
+        logits, failed = self._forward(output.requests, open_slots)
         sampled = [request for request in output.requests if request.sample]
         tokens = self._sampler.sample(logits, sampled) if sampled else []
         chosen: dict[str, int] = {}
@@ -135,10 +142,22 @@ class ModelRunner:
                 chosen[request.request_id] = token
         return StepOutput(chosen, failed)
 
-    def _forward(self, requests: list[ScheduledRequest]) -> tuple[torch.Tensor, dict[str, str]]:
+    def _begin_step(self, output: SchedulerOutput) -> IntArray | None:
+        """Perform the copies; return where the blocks that the step writes to are open, if the format has such."""
+        if self._open_blocks is None:
+            self._cache.copy(output.copies)
+            return None
+        step = self._open_blocks.begin_step(output)
+        self._cache.copy(output.copies, step.copies)
+        return step.slots
+
+    def _forward(
+        self, requests: list[ScheduledRequest], open_slots: IntArray | None
+    ) -> tuple[torch.Tensor, dict[str, str]]:
         """[num_sampled, vocab_size] in fp32, and the requests whose keys or values cannot be cached, with the reason."""
         inputs = build_inputs(requests, self.config.cache.block_size)
-        plans = self._cache.plan_step(inputs.paged, backend=self._backend)
+        batch = replace(inputs.paged, open_slots=open_slots)
+        plans = self._cache.plan_step(batch, backend=self._backend)
         input_ids, positions, sample_rows = (
             torch.from_numpy(array).to(self.device)
             for array in (inputs.input_ids, inputs.positions, inputs.sample_rows)
@@ -203,15 +222,18 @@ class ModelRunner:
                 sample=True,
             )
             with torch.inference_mode():
-                Sampler().sample(self._forward([request])[0], [request])
+                logits, _ = self._forward([request], self._begin_step(SchedulerOutput([request])))
+                Sampler().sample(logits, [request])
+        self._begin_step(SchedulerOutput(ended=["warm-up"]))
         self._cache.clear_blocks([0, 1])
 
 
-def choose_backend(device: torch.device, head_dim: int) -> str:
-    """Return the kernels: Triton on a GPU; on a CPU numba's, where it is installed and takes such heads, else torch's."""
+def choose_backend(device: torch.device, head_dim: int, *, per_channel: bool = False) -> str:
+    """Return the kernels: Triton on a GPU; on a CPU numba's, where it is installed and takes such a cache, else torch's."""
     if device.type == "cuda":
         return "triton"
-    return "numba" if head_dim % _NUMBA_CHANNELS == 0 and importlib.util.find_spec("numba") else "torch"
+    takes = head_dim % _NUMBA_CHANNELS == 0 and not per_channel
+    return "numba" if takes and importlib.util.find_spec("numba") else "torch"
 
 
 def physical_cores() -> int:

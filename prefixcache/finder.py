@@ -36,7 +36,7 @@ class Finder:
             match.chain = self._leading_ready(chain)
             match.num_pending_blocks = len(chain) - len(match.chain)
             match.pending_block = chain[len(match.chain)] if match.num_pending_blocks else None
-            if not match.num_pending_blocks:
+            if not match.num_pending_blocks and self._config.reuse_partial_blocks:
                 self._find_partial(match)
         return match
 

@@ -65,7 +65,8 @@ def _plan(args: argparse.Namespace) -> MemoryPlan:
             max_num_batched_tokens=args.max_num_batched_tokens,
             concurrency=args.concurrency,
         )
-    return MemoryPlan(layout, Workload(args.concurrency, context, args.shared_tokens), fixed, args.memory)
+    workload = Workload(args.concurrency, context, args.shared_tokens)
+    return MemoryPlan(layout, workload, fixed, args.memory, step_tokens=args.max_num_batched_tokens)
 
 
 def _report(plan: MemoryPlan) -> dict[str, Any]:

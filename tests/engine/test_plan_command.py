@@ -7,7 +7,7 @@ import json
 import pytest
 
 from engine.commands.plan import main, parse_memory
-from engine.config import CacheConfig, EngineConfig
+from engine.config import CacheConfig, EngineConfig, SchedulerConfig
 from engine.memory_plan import num_parameters
 from engine.model_config import ModelConfig
 from engine.model_runner import ModelRunner
@@ -73,7 +73,7 @@ def test_plan_of_a_model_accounts_for_its_weights(tmp_path, capsys):
     assert report["context_tokens"] == 512
 
 
-@pytest.mark.parametrize("kind", ["auto", "int8/hadamard", "int8/per_group_32"])
+@pytest.mark.parametrize("kind", ["auto", "int8/hadamard", "int8/per_group_32", "int8/per_channel"])
 @pytest.mark.parametrize("max_model_len", [64, 512], ids=["len64", "len512"])
 def test_worker_allocates_what_the_plan_says_whatever_the_longest_request(kind, max_model_len, tmp_path, capsys):
     folder = save_tiny_model(tmp_path, head_dim=64)
@@ -81,7 +81,12 @@ def test_worker_allocates_what_the_plan_says_whatever_the_longest_request(kind, 
     report = plan(capsys, str(folder), *options, "--concurrency", "20", "--context", "160")
     cache = CacheConfig(num_blocks=20 * 160 // 32, kv_cache_dtype=kind, kv_skip_layers="first:1")
     config = EngineConfig(
-        model_path=str(folder), dtype="bfloat16", device="cpu", max_model_len=max_model_len, cache=cache
+        model_path=str(folder),
+        dtype="bfloat16",
+        device="cpu",
+        max_model_len=max_model_len,
+        cache=cache,
+        scheduler=SchedulerConfig(max_num_seqs=20),
     )
     runner = ModelRunner(config)
     assert runner._cache.num_bytes == pytest.approx(report["kv_bytes_total"], rel=0.03)
