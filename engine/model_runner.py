@@ -7,9 +7,7 @@ the scheduler and the messages to the gateway are built from it.
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -111,7 +109,7 @@ class ModelRunner:
             "kv_cache_dtype": self._format.name if self._format.quantized else _name(self.dtype),
             "kv_skip_layers": format_layers(self.kv_layout.skipped_layers),
             "block_size": str(self.config.cache.block_size),
-            "rope": json.dumps(asdict(self.model_config.rope), sort_keys=True),
+            "rope": self.model_config.rope_text,
             "adapter": "",
         }
 
@@ -177,11 +175,15 @@ class ModelRunner:
         """Return the smaller of the model's limit and the pool, or what was asked for if it is within both."""
         asked, model = self.config.max_model_len, self.model_config.max_position
         pool = self.num_blocks * self.config.cache.block_size
+        slides = model == self.model_config.sliding_window
         if asked is not None:
-            for limit, what in ((model, "the model's limit"), (pool, "the KV pool; see --num-blocks")):
+            whose = "the model's sliding window: full attention is all there is" if slides else "the model's limit"
+            for limit, what in ((model, whose), (pool, "the KV pool; see --num-blocks")):
                 if asked > limit:
                     raise ConfigError(f"--max-model-len: got {asked}, wanted at most {limit} ({what})")
             return asked
+        if slides:
+            self.warnings.append(f"max_model_len is at most {model} tokens, the model's sliding window")
         if pool < model:
             self.warnings.append(
                 f"max_model_len is {pool} tokens, not the model's {model}: the KV pool holds no more ({self.num_blocks} "
