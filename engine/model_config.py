@@ -11,10 +11,17 @@ from typing import Any
 from engine.errors import ModelLoadError
 from engine.rope_config import RopeConfig
 
+LEAN_ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
+"""The ones `engine.models.llama` computes; all others run in the modules of transformers."""
+
 _QKV_BIAS_DEFAULT = {"Qwen2ForCausalLM": True}  # it has them without saying so
 _QK_NORM = frozenset({"Qwen3ForCausalLM"})
 _QWEN = frozenset({"Qwen2ForCausalLM", "Qwen3ForCausalLM"})  # their windows are off unless they say so
 _DEFAULT_WINDOW = 4096
+
+
+class NotLeanError(ModelLoadError):
+    """The lean forward would get this model wrong; transformers may still load it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +104,26 @@ class ModelConfig(ModelShape):
         )
 
 
+def lean_config(folder: Path, impl: str) -> ModelConfig | None:
+    """Return the config for the lean forward, or None where transformers is to run the model.
+
+    Args:
+        folder: of the model.
+        impl: one of `engine.config.MODEL_IMPLS`; `auto`: lean wherever it computes the model.
+
+    Raises:
+        ModelLoadError: files that cannot be read, or `lean` was asked for and cannot be.
+    """
+    if impl == "transformers":
+        return None
+    try:
+        return ModelConfig.from_folder(folder)
+    except NotLeanError:
+        if impl == "lean":
+            raise
+        return None
+
+
 def _sliding_window(raw: Mapping[str, Any], architecture: str) -> int | None:
     """The window of the layers that have one. What config.json does not say is as transformers has it by default."""
     default = _DEFAULT_WINDOW if architecture in (*_QWEN, "MistralForCausalLM") else None
@@ -110,12 +137,15 @@ def _sliding_window(raw: Mapping[str, Any], architecture: str) -> int | None:
 
 def _refuse_unknown(raw: Mapping[str, Any]) -> None:
     """Refuse what would load and then compute something else."""
+    architecture = (raw.get("architectures") or ["?"])[0]
+    if architecture not in LEAN_ARCHITECTURES:
+        raise NotLeanError(f"architecture: got {architecture!r}, wanted one of {', '.join(LEAN_ARCHITECTURES)}")
     if (activation := raw.get("hidden_act", "silu")) != "silu":
-        raise ModelLoadError(f"hidden_act: got {activation!r}, wanted 'silu'")
+        raise NotLeanError(f"hidden_act: got {activation!r}, wanted 'silu'")
     if (part := raw.get("partial_rotary_factor", 1.0)) != 1.0:
-        raise ModelLoadError(f"partial_rotary_factor: got {part}, wanted 1")
+        raise NotLeanError(f"partial_rotary_factor: got {part}, wanted 1")
     if raw.get("quantization_config"):
-        raise ModelLoadError("quantization_config: quantized checkpoints cannot be loaded")
+        raise NotLeanError("quantization_config: the lean forward takes no quantized checkpoints")
 
 
 def eos_ids(*configs: Mapping[str, Any]) -> tuple[int, ...]:

@@ -22,8 +22,9 @@ from engine.kv_layout import SKIP_AUTO, format_layers, parse_skip_layers
 from engine.kv_probe import key_outlier_ratios, outlier_layers
 from engine.loader import choose_device, choose_dtype, load_model
 from engine.messages import SamplingParams
-from engine.model_config import ModelConfig
+from engine.model_config import lean_config
 from engine.model_store import weight_digest
+from engine.models.interface import Model
 from engine.sampler import Sampler
 from kernels import ops
 from kernels.quant import parse_kv_format
@@ -52,23 +53,15 @@ class ModelRunner:
         self.config = config
         self.device = choose_device(config.device)
         self.dtype = choose_dtype(config.dtype, self.device)
-        self.model_config = ModelConfig.from_folder(folder)
         self.warnings: list[str] = []
         """Said once at start, for people."""
         self._sampler = sampler or Sampler()
-        self._backend = choose_backend(self.device, self.model_config.head_dim)
         self._format = parse_kv_format(config.cache.kv_cache_dtype)
-        kv_layout(config, self.model_config, self.dtype, frozenset())  # refuse what does not fit before the load
         if self._format.per_channel_keys:
             raise ConfigError("--kv-cache-dtype: int8/per_channel can be planned and measured, but not served yet")
-        self._model = load_model(
-            folder,
-            self.model_config,
-            dtype=self.dtype,
-            device=self.device,
-            max_position=self.model_config.max_position,
-            rotate_values=self._format.rotated,
-        )
+        self._model = self._load(folder)
+        self.model_config = self._model.config
+        self._backend = choose_backend(self.device, self.model_config.head_dim)
         self.kv_layout = kv_layout(config, self.model_config, self.dtype, self._skipped_layers())
         self._cache = KVCache.allocate(
             self.kv_layout,
@@ -105,6 +98,7 @@ class ModelRunner:
         return {
             "weights": self._weight_digest,
             "architecture": self.model_config.architecture,
+            "model_impl": type(self._model).__name__,
             "dtype": _name(self.dtype),
             "kv_cache_dtype": self._format.name if self._format.quantized else _name(self.dtype),
             "kv_skip_layers": format_layers(self.kv_layout.skipped_layers),
@@ -152,6 +146,26 @@ class ModelRunner:
             if bad[start:end].any()
         }
         return logits, failed
+
+    def _load(self, folder: Path) -> Model:
+        """The lean forward where it knows the model, else the modules of transformers."""
+        if (lean := lean_config(folder, self.config.model_impl)) is not None:
+            kv_layout(self.config, lean, self.dtype, frozenset())  # refuse what does not fit before the load
+            return load_model(
+                folder,
+                lean,
+                dtype=self.dtype,
+                device=self.device,
+                max_position=lean.max_position,
+                rotate_values=self._format.rotated,
+            )
+        from engine.models.generic import load_generic  # slow to import, and most models do without
+
+        model = load_generic(folder, dtype=self.dtype, device=self.device)
+        self.warnings.append(
+            f"{model.config.architecture} runs in the modules of transformers, slower than a lean forward"
+        )
+        return model
 
     def _skipped_layers(self) -> frozenset[int]:
         """Read the option, or look for outliers and tell what was found."""

@@ -58,6 +58,8 @@ class Settings(BaseSettings):
     """Folder for pulled models; by default in the user's cache folder."""
     chat_template: Path | None = None
     """File with a jinja chat template to use in place of the model's."""
+    model_impl: Literal["auto", "lean", "transformers"] = "auto"
+    """What computes the model: our own lean forward, the modules of transformers, or lean for the models it knows."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Type of weights and activations; auto is bfloat16 where the device is fast at it, else float32."""
     block_size: int = 32

@@ -245,6 +245,7 @@ def test_namespace_has_a_field_for_each_thing_that_changes_the_cache_and_no_othe
         "rope": make_runner(rope),
         "architecture": make_runner(qwen),
         "weights": make_runner(weights),
+        "model_impl": make_runner(tiny, model_impl="transformers"),
     }
     differing = {
         what: {name for name, value in runner.namespace_fields().items() if value != base[name]}
@@ -256,6 +257,7 @@ def test_namespace_has_a_field_for_each_thing_that_changes_the_cache_and_no_othe
         "rope": {"rope", "weights"},  # the digest covers the config
         "architecture": {"architecture", "weights"},
         "weights": {"weights"},
+        "model_impl": {"model_impl", "rope"},  # the two say it in their own words
     }
     assert base.keys() == {*differing, "kv_cache_dtype", "kv_skip_layers", "adapter"}
 
