@@ -47,7 +47,7 @@ class Settings(BaseSettings):
     )
 
     model: str = "smollm2-135m-instruct"
-    """What to serve: an alias, a folder or a hub id."""
+    """What to serve: an alias, a folder, a GGUF file or a hub id."""
     host: str = "127.0.0.1"
     """Address to listen on. Without API keys only a loopback address answers."""
     port: int = Field(8000, ge=0, le=65535)
