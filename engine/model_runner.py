@@ -7,7 +7,9 @@ the scheduler and the messages to the gateway are built from it.
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,7 @@ import torch
 
 from engine.batch import ScheduledRequest, SchedulerOutput, StepOutput
 from engine.config import EngineConfig
+from engine.device import to_device
 from engine.errors import ConfigError
 from engine.inputs import build_inputs
 from engine.kv_cache import KVCache, choose_num_blocks, kv_layout
@@ -25,8 +28,9 @@ from engine.messages import SamplingParams
 from engine.model_config import lean_config
 from engine.model_store import weight_digest
 from engine.models.interface import Model
-from engine.sampler import Sampler
+from engine.sampler import NOT_FINITE, Sampler
 from kernels import ops
+from kernels.plan import StepPlan
 from kernels.quant import parse_kv_format
 
 _NUMBA_CHANNELS = 16
@@ -116,36 +120,21 @@ class ModelRunner:
         self._cache.copy(output.copies)
         if not output.requests:
             return StepOutput({})
-        logits, failed = self._forward(output.requests)
+        logits, bad = self._forward(output.requests)
         sampled = [request for request in output.requests if request.sample]
-        tokens = self._sampler.sample(logits, sampled) if sampled else []
-        chosen: dict[str, int] = {}
-        for request, token in zip(sampled, tokens, strict=True):
-            if token is None:
-                failed.setdefault(request.request_id, "the model gave a logit that is not finite")
-            elif request.request_id not in failed:
-                chosen[request.request_id] = token
-        return StepOutput(chosen, failed)
+        # the one time that a step waits for the device
+        answers = torch.cat((self._sampler.sample(logits, sampled), bad.long()) if sampled else (bad.long(),)).tolist()
+        return _step_output(output.requests, answers[: len(sampled)], answers[len(sampled) :])
 
-    def _forward(self, requests: list[ScheduledRequest]) -> tuple[torch.Tensor, dict[str, str]]:
-        """[num_sampled, vocab_size] in fp32, and the requests whose keys or values cannot be cached, with the reason."""
+    def _forward(self, requests: list[ScheduledRequest]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Logits [num_sampled, vocab_size] in fp32, and [num_tokens] bool: rows whose key or value cannot be cached."""
         inputs = build_inputs(requests, self.config.cache.block_size)
         plans = self._cache.plan_step(inputs.paged, backend=self._backend)
-        input_ids, positions, sample_rows = (
-            torch.from_numpy(array).to(self.device)
-            for array in (inputs.input_ids, inputs.positions, inputs.sample_rows)
-        )
+        arrays = (inputs.input_ids, inputs.positions, inputs.sample_rows)
+        together = to_device(np.concatenate(arrays), self.device)
+        input_ids, positions, sample_rows = torch.split(together, [len(array) for array in arrays])
         logits = self._model.forward(input_ids, positions, sample_rows, self._cache, plans)
-        flags = [ops.bad_rows(plan) for plan in {id(plan): plan for plan in plans}.values()]
-        bad = torch.stack(flags).any(dim=0).cpu().numpy()
-        failed = {
-            request.request_id: "the model gave a key or value that is not finite"
-            for request, start, end in zip(
-                requests, inputs.paged.query_start_loc, inputs.paged.query_start_loc[1:], strict=False
-            )
-            if bad[start:end].any()
-        }
-        return logits, failed
+        return logits, bad_rows(plans)
 
     def _load(self, folder: Path) -> Model:
         """The lean forward where it knows the model, else the modules of transformers."""
@@ -219,8 +208,29 @@ class ModelRunner:
                 sample=True,
             )
             with torch.inference_mode():
-                Sampler().sample(self._forward([request])[0], [request])
+                Sampler().sample(self._forward([request])[0], [request]).tolist()
         self._cache.clear_blocks([0, 1])
+
+
+def bad_rows(plans: Sequence[StepPlan]) -> torch.Tensor:
+    """Return [num_tokens] bool: rows that some layer could not store."""
+    return torch.stack([ops.bad_rows(plan) for plan in dict.fromkeys(plans)]).any(dim=0)
+
+
+def _step_output(requests: Sequence[ScheduledRequest], tokens: list[int], bad: list[int]) -> StepOutput:
+    """Give each request its token, or the reason why its numbers cannot be used."""
+    chosen: dict[str, int] = {}
+    failed: dict[str, str] = {}
+    rows, left = iter(bad), iter(tokens)
+    for request in requests:
+        token = next(left) if request.sample else None
+        if any(list(itertools.islice(rows, request.num_new_tokens))):
+            failed[request.request_id] = "the model gave a key or value that is not finite"
+        elif token == NOT_FINITE:
+            failed[request.request_id] = "the model gave a logit that is not finite"
+        elif token is not None:
+            chosen[request.request_id] = token
+    return StepOutput(chosen, failed)
 
 
 def choose_backend(device: torch.device, head_dim: int) -> str:
