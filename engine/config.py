@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from engine.kv_layout import check_format, check_skip_layers
 
+MODEL_IMPLS = ("auto", "lean", "transformers")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 BLOCK_SIZES = (8, 16, 32, 64)
 
@@ -87,6 +88,8 @@ class EngineConfig:
 
     model_path: str
     """Folder with config.json, safetensors and tokenizer files."""
+    model_impl: str = "auto"
+    """`lean`: our own forward; `transformers`: its modules over our cache; `auto`: lean for the models that it knows."""
     dtype: str = "auto"
     """Weights and activations; `auto`: bfloat16 where the device is fast at it, else float32."""
     device: str = "auto"
@@ -99,6 +102,8 @@ class EngineConfig:
     """Batching."""
 
     def __post_init__(self) -> None:
+        if self.model_impl not in MODEL_IMPLS:
+            raise ValueError(f"model_impl: got {self.model_impl!r}, wanted one of {MODEL_IMPLS}")
         if self.dtype not in DTYPES:
             raise ValueError(f"dtype: got {self.dtype!r}, wanted one of {DTYPES}")
         if self.max_model_len is not None and self.max_model_len < 1:

@@ -13,7 +13,7 @@ import torch
 from engine.config import EngineConfig
 from engine.errors import ConfigError
 from engine.kv_layout import KVLayout
-from engine.model_config import ModelConfig
+from engine.model_config import ModelShape
 from kernels import ops
 from kernels.layout import LayerKV
 from kernels.plan import PagedBatch, StepPlan
@@ -85,7 +85,7 @@ class KVCache:
                 tensor[block_ids] = 0
 
 
-def kv_layout(config: EngineConfig, model: ModelConfig, dtype: torch.dtype, skipped: frozenset[int]) -> KVLayout:
+def kv_layout(config: EngineConfig, model: ModelShape, dtype: torch.dtype, skipped: frozenset[int]) -> KVLayout:
     """Return the shape of the cache that these options ask for.
 
     Raises:
@@ -105,7 +105,7 @@ def kv_layout(config: EngineConfig, model: ModelConfig, dtype: torch.dtype, skip
         raise ConfigError(f"--kv-cache-dtype: {error}") from error
 
 
-def choose_num_blocks(config: EngineConfig, model: ModelConfig, layout: KVLayout, device: torch.device) -> int:
+def choose_num_blocks(config: EngineConfig, model: ModelShape, layout: KVLayout, device: torch.device) -> int:
     """Return the blocks of the pool: as asked for, else what the device can spare and the requests can use.
 
     Raises:

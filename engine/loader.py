@@ -12,7 +12,6 @@ from safetensors import SafetensorError, safe_open
 
 from engine.errors import ConfigError, ModelLoadError
 from engine.model_config import ModelConfig
-from engine.models import ARCHITECTURES
 from engine.models.llama import Change, LlamaModel
 
 _IGNORED_SUFFIXES = ("rotary_emb.inv_freq",)  # old checkpoints carry it; it is computed
@@ -38,13 +37,11 @@ def load_model(
         rotate_values: for a rotated cache; see `engine.models.llama`.
 
     Raises:
-        ModelLoadError: an unknown architecture, unreadable files, or keys and shapes other than the config's.
+        ModelLoadError: unreadable files, or keys and shapes other than the config's.
     """
-    if (model_class := ARCHITECTURES.get(config.architecture)) is None:
-        raise ModelLoadError(f"architecture: got {config.architecture!r}, wanted one of {', '.join(ARCHITECTURES)}")
     with contextlib.ExitStack() as stack:
         checkpoint = Checkpoint(folder, stack, dtype=dtype, device=device)
-        model = model_class(config, checkpoint, max_position=max_position, rotate_values=rotate_values)
+        model = LlamaModel(config, checkpoint, max_position=max_position, rotate_values=rotate_values)
         if config.tied_embeddings:
             checkpoint.ignore("lm_head.weight")
         checkpoint.expect_all_taken()

@@ -47,7 +47,7 @@ class Settings(BaseSettings):
     )
 
     model: str = "smollm2-135m-instruct"
-    """What to serve: an alias, a folder or a hub id."""
+    """What to serve: an alias, a folder, a GGUF file or a hub id."""
     host: str = "127.0.0.1"
     """Address to listen on. Without API keys only a loopback address answers."""
     port: int = Field(8000, ge=0, le=65535)
@@ -58,6 +58,8 @@ class Settings(BaseSettings):
     """Folder for pulled models; by default in the user's cache folder."""
     chat_template: Path | None = None
     """File with a jinja chat template to use in place of the model's."""
+    model_impl: Literal["auto", "lean", "transformers"] = "auto"
+    """What computes the model: our own lean forward, the modules of transformers, or lean for the models it knows."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Type of weights and activations; auto is bfloat16 where the device is fast at it, else float32."""
     block_size: int = 32

@@ -170,7 +170,7 @@ def _positive(text: str) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="prefixgate plan", description=__doc__, allow_abbrev=False)
-    parser.add_argument("model", nargs="?", metavar="MODEL", help="alias, folder or hub id; or give a shape")
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="alias, folder, GGUF file or hub id; or give a shape")
     parser.add_argument("--model-dir", type=Path, help="folder of pulled models")
     parser.add_argument("--layers", type=_positive, help="of a shape without a model; then only the cache is counted")
     parser.add_argument("--kv-heads", type=_positive)

@@ -85,18 +85,7 @@ class LlamaModel:
         cache: KVCache,
         plans: Sequence[StepPlan],
     ) -> torch.Tensor:
-        """Run one step; writes its keys and values to the cache.
-
-        Args:
-            input_ids: [num_tokens], int64.
-            positions: [num_tokens], int64.
-            sample_rows: [num_sampled], int64: the rows whose logits are wanted.
-            cache: the paged cache.
-            plans: of this step, one a layer.
-
-        Returns:
-            Logits [num_sampled, vocab_size] in fp32.
-        """
+        """See `engine.models.interface.Model`."""
         hidden = functional.embedding(input_ids, self._embedding)
         rotary = self._rotary.at(positions)
         last = len(self._layers) - 1

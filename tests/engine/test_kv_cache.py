@@ -12,7 +12,8 @@ from engine.config import CacheConfig, EngineConfig, SchedulerConfig
 from engine.errors import ConfigError
 from engine.kv_cache import KVCache, available_memory, choose_num_blocks
 from engine.kv_layout import KVLayout
-from engine.model_config import ModelConfig, RopeConfig
+from engine.model_config import ModelConfig
+from engine.rope_config import RopeConfig
 from prefixcache.interface import CopyOp
 
 CPU = torch.device("cpu")

@@ -37,6 +37,7 @@ def engine_config(settings: Settings, files: ModelFiles) -> EngineConfig:
     """Return what the worker is started with."""
     return EngineConfig(
         model_path=str(files.folder),
+        model_impl=settings.model_impl,
         dtype=settings.dtype,
         max_model_len=settings.max_model_len,
         cache=CacheConfig(
