@@ -1,0 +1,23 @@
+"""An engine in this process, made from the flags of `serve` as a worker's would be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from engine.config import EngineConfig
+from engine.llm_engine import LLMEngine
+from engine.model_runner import ModelRunner
+from gateway.backends.local.models import engine_config, resolve_model
+from gateway.options import parse_options
+
+
+def config_of(flags: Sequence[str]) -> EngineConfig:
+    """Return what a worker would be started with; fetches the model where it is missing."""
+    settings = parse_options(flags)
+    return engine_config(settings, resolve_model(settings))
+
+
+def build_engine(config: EngineConfig, runner: ModelRunner) -> LLMEngine:
+    """Return an engine over a loaded model, with an empty prefix cache and seeds of its own."""
+    return LLMEngine(replace(config, cache=replace(config.cache, num_blocks=runner.num_blocks)), runner)
