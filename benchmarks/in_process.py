@@ -20,4 +20,4 @@ def config_of(flags: Sequence[str]) -> EngineConfig:
 
 def build_engine(config: EngineConfig, runner: ModelRunner) -> LLMEngine:
     """Return an engine over a loaded model, with an empty prefix cache and seeds of its own."""
-    return LLMEngine(replace(config, cache=replace(config.cache, num_blocks=runner.num_blocks)), runner)
+    return LLMEngine(replace(config, scheduler=replace(config.scheduler, max_num_seqs=runner.max_num_seqs)), runner)

@@ -14,7 +14,7 @@ import numpy as np
 
 from engine.batch import SchedulerOutput, StepOutput
 from engine.config import EngineConfig
-from engine.errors import InvalidRequestError
+from engine.errors import InvalidRequestError, is_out_of_memory
 from engine.messages import AddRequest, Admitted, EngineSnapshot, RequestFailed, StepOutputs
 from engine.request import Request, seed_sequence
 from engine.scheduler import Scheduler
@@ -22,6 +22,8 @@ from prefixcache import PrefixCache
 from prefixcache.interface import Namespace, PrefixCacheConfig, Prompt, Scope
 
 logger = logging.getLogger(__name__)
+
+StepMessage = Admitted | StepOutputs | RequestFailed
 
 MAX_FAILED_STEPS = 3
 """Failed steps in a row after which the engine gives up, so that its supervisor starts a fresh one."""
@@ -106,13 +108,13 @@ class LLMEngine:
         """Forget a request, if it is still there."""
         self.scheduler.abort(request_id)
 
-    def step(self) -> list[Admitted | StepOutputs | RequestFailed]:
+    def step(self) -> list[StepMessage]:
         """Run one step and return what the gateway must hear of it.
 
         Raises: RuntimeError: several steps failed in a row, so that the engine itself must be at fault.
         """
         scheduled = self.scheduler.schedule()
-        messages: list[Admitted | StepOutputs | RequestFailed] = [*self.scheduler.take_admitted()]
+        messages: list[StepMessage] = [*self.scheduler.take_admitted()]
         if not scheduled.requests:
             return messages + self._fail_stuck()
         self.num_steps += 1
@@ -120,6 +122,8 @@ class LLMEngine:
             result = self._runner.execute(scheduled)
             self._failed_steps = 0
         except Exception as error:  # the loop's edge: one bad step must not end the process
+            if is_out_of_memory(error):
+                return messages + self._retry_with_less(scheduled, error)
             logger.exception("engine step %d failed", self.num_steps)
             self._failed_steps += 1
             if self._failed_steps >= MAX_FAILED_STEPS:
@@ -133,6 +137,16 @@ class LLMEngine:
             messages.append(StepOutputs(outputs))
         messages.extend(RequestFailed(request_id, why, None) for request_id, why in result.failed.items())
         return messages
+
+    def _retry_with_less(self, scheduled: SchedulerOutput, error: Exception) -> list[StepMessage]:
+        """Let the youngest request of a step that ran out of memory wait; one that was alone ends."""
+        logger.warning("engine step %d of %d requests: %s", self.num_steps, len(scheduled.requests), error)
+        if self.scheduler.retry_with_less(scheduled):
+            return []
+        request_id = scheduled.requests[0].request_id
+        self.scheduler.abort(request_id)
+        why = "memory ran out on this request; it may fit when less else runs on this machine"
+        return [RequestFailed(request_id, why, None, retryable=True)]
 
     def snapshot(self, call_id: int) -> EngineSnapshot:
         """Return all numbers of this moment."""
@@ -164,7 +178,7 @@ class LLMEngine:
                 param="messages" if num_prompt >= limit else "max_tokens",
             )
 
-    def _fail_stuck(self) -> list[Admitted | StepOutputs | RequestFailed]:
+    def _fail_stuck(self) -> list[StepMessage]:
         """With nothing running, the first waiting request has the whole pool: if it does not fit now, it never will."""
         if self.scheduler.num_running or not self.scheduler.num_waiting:
             return []

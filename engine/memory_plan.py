@@ -18,6 +18,12 @@ RESERVE_RATIO = 0.05
 """Of the memory, left free: allocators fragment, and other programs grow."""
 
 
+CHAT_TOKENS = 2048
+"""Length of a chat where nobody said another."""
+MAX_NUM_SEQS = 256
+"""Most requests at the same time where nobody said another: more rows make no step cheaper."""
+
+
 @dataclass(frozen=True, slots=True)
 class Workload:
     """What is to be served at the same time."""
@@ -142,6 +148,20 @@ class MemoryPlan:
             max(1, _ceil(private, self.layout.block_size)) * self.layout.block_bytes + self.layout.open_block_bytes
         )
         return max(0, (self.kv_budget_bytes - self._shared_blocks * self.layout.block_bytes) // one_chat)
+
+
+def default_num_seqs(layout: KVLayout, *, num_blocks: int, max_model_len: int, max_num_batched_tokens: int) -> int:
+    """Return how many requests run at the same time by default: the chats that fit into the pool at full length.
+
+    Args:
+        layout: of the pool.
+        num_blocks: of the pool.
+        max_model_len: tokens of the longest request; chats are that long, or CHAT_TOKENS if it is longer.
+        max_num_batched_tokens: rows of the largest step, of which each request needs one.
+    """
+    chat = Workload(1, min(CHAT_TOKENS, max_model_len))
+    fitting = MemoryPlan(layout, chat, FixedBytes(), num_blocks * layout.block_bytes).max_concurrency
+    return max(1, min(fitting or 1, MAX_NUM_SEQS, max_num_batched_tokens))
 
 
 def num_parameters(model: ModelConfig) -> int:

@@ -23,6 +23,8 @@ from engine.kv_cache import KVCache, choose_num_blocks, kv_layout
 from engine.kv_layout import SKIP_AUTO, format_layers, parse_skip_layers
 from engine.kv_probe import key_outlier_ratios, outlier_layers
 from engine.loader import choose_device, choose_dtype, load_model
+from engine.memory_check import disagreements, tensor_bytes
+from engine.memory_plan import default_num_seqs
 from engine.messages import SamplingParams
 from engine.model_config import ModelConfig
 from engine.model_store import weight_digest
@@ -79,6 +81,13 @@ class ModelRunner:
             device=self.device,
         )
         self.max_model_len = self._limit_length()
+        self.warnings += disagreements(
+            self.model_config,
+            self.kv_layout,
+            num_blocks=self.num_blocks,
+            weights=tensor_bytes(self._model),
+            kv_cache=self._cache.num_bytes,
+        )
         self._weight_digest = weight_digest(folder)
         self._warm_up()
 
@@ -86,6 +95,17 @@ class ModelRunner:
     def num_blocks(self) -> int:
         """Blocks in the pool."""
         return self._cache.num_blocks
+
+    @property
+    def max_num_seqs(self) -> int:
+        """Requests that run at the same time: as asked for, else the chats that the pool holds."""
+        scheduler = self.config.scheduler
+        return scheduler.max_num_seqs or default_num_seqs(
+            self.kv_layout,
+            num_blocks=self.num_blocks,
+            max_model_len=self.max_model_len,
+            max_num_batched_tokens=scheduler.max_num_batched_tokens,
+        )
 
     @property
     def kv_bytes_per_token(self) -> int:

@@ -52,6 +52,8 @@ class Scheduler:
         self._running: list[Request] = []  # oldest first
         self._admitted: list[Admitted] = []
         self._ended: list[str] = []
+        self._max_num_seqs = config.max_num_seqs or config.max_num_batched_tokens
+        self._num_seqs_limit = self._max_num_seqs
         self.counters = SchedulerCounters()
 
     @property
@@ -98,6 +100,25 @@ class Scheduler:
             step.output.ended.extend(self._ended)
             self._ended.clear()
         return step.output
+
+    def retry_with_less(self, scheduled: SchedulerOutput) -> bool:
+        """After a step that ran out of memory: preempt the youngest of its requests and run fewer until one ends.
+
+        Also preempts those whose blocks the step was to copy, for nobody knows whether it did. The others keep their
+        progress. Returns False, and does nothing, if the step had one request only.
+        """
+        scheduled_ids = {part.request_id for part in scheduled.requests}
+        tried = [request for request in self._running if request.request_id in scheduled_ids]
+        if len(tried) < 2:
+            return False
+        self._num_seqs_limit = max(1, min(self._num_seqs_limit, len(self._running)) - 1)
+        self._ended[:0] = scheduled.ended
+        copied = {copy.dst for copy in scheduled.copies}
+        for request in reversed(tried):
+            assert request.table is not None
+            if request is tried[-1] or not copied.isdisjoint(request.table.block_ids):
+                self._preempt(request, _Step(token_budget=0))
+        return True
 
     def take_admitted(self) -> list[Admitted]:
         """Return the admissions since the last call."""
@@ -162,7 +183,7 @@ class Scheduler:
 
     def _admit_waiting(self, step: _Step) -> None:
         passed_over: list[Request] = []
-        while self._waiting and step.token_budget > 0 and len(self._running) < self._config.max_num_seqs:
+        while self._waiting and step.token_budget > 0 and len(self._running) < self._num_seqs_limit:
             request = self._waiting.popleft()
             with self._cache.match(request.resume_prompt(self._cache.config.block_size)) as match:
                 if match.num_pending_tokens > 0:
@@ -213,6 +234,7 @@ class Scheduler:
 
     def _finish(self, request: Request) -> None:
         del self._requests[request.request_id]
+        self._num_seqs_limit = min(self._num_seqs_limit + 1, self._max_num_seqs)
         if request.status is RequestStatus.RUNNING:
             self._release(request)
         else:
