@@ -5,6 +5,7 @@ Arithmetic over shapes. Loads no torch and touches no device.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from engine.kv_layout import KVLayout
@@ -113,6 +114,12 @@ class MemoryPlan:
     def fits(self) -> bool | None:
         """Tell whether all chats fit at full length."""
         return None if self.kv_budget_bytes is None else self.kv_bytes_total <= self.kv_budget_bytes
+
+    @property
+    def needed_bytes(self) -> int:
+        """Memory with which all chats fit at full length."""
+        needed = self.fixed.total + self.kv_bytes_total
+        return needed if not self.fixed.total else math.ceil(needed / (1 - RESERVE_RATIO))
 
     @property
     def max_concurrency(self) -> int | None:
