@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from engine.config import EngineConfig
 from engine.llm_engine import LLMEngine
-from engine.model_runner import ModelRunner
 from gateway.backends.local.models import engine_config, resolve_model
 from gateway.options import parse_options
 
@@ -18,6 +18,6 @@ def config_of(flags: Sequence[str]) -> EngineConfig:
     return engine_config(settings, resolve_model(settings))
 
 
-def build_engine(config: EngineConfig, runner: ModelRunner) -> LLMEngine:
-    """Return an engine over a loaded model, with an empty prefix cache and seeds of its own."""
+def build_engine(config: EngineConfig, runner: Any) -> LLMEngine:
+    """Return an engine over a model runner, or what stands in for one, with an empty prefix cache."""
     return LLMEngine(replace(config, scheduler=replace(config.scheduler, max_num_seqs=runner.max_num_seqs)), runner)
