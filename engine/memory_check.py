@@ -8,29 +8,33 @@ from dataclasses import fields, is_dataclass
 import torch
 
 from engine.kv_layout import KVLayout
-from engine.memory_plan import num_parameters
+from engine.memory_plan import weight_bytes
 from engine.model_config import ModelConfig
 
 TOLERANCE = 0.03
 """Of the plan."""
-_NOISE_BYTES = 64 * 2**20
+_NOISE_BYTES = 16 * 2**20
 """Rotary tables and the like; less is not worth a word."""
 
 
 def disagreements(
-    model_config: ModelConfig, layout: KVLayout, *, num_blocks: int, weights: int, kv_cache: int
+    model_config: ModelConfig, layout: KVLayout, device: torch.device, *, num_blocks: int, weights: int, kv_cache: int
 ) -> list[str]:
     """Say where the allocation is off the plan, one sentence each; empty where it agrees.
 
     Args:
         model_config: shape of the model.
         layout: of the pool.
+        device: of both.
         num_blocks: in the pool.
         weights: bytes that the model takes.
         kv_cache: bytes that the pool takes.
     """
     planned = {
-        "weights": (weights, num_parameters(model_config) * layout.itemsize),
+        "weights": (
+            weights,
+            weight_bytes(model_config, itemsize=layout.itemsize, packs_head=device.type == "cpu"),
+        ),
         "the KV cache": (kv_cache, num_blocks * layout.block_bytes),
     }
     return [

@@ -67,7 +67,7 @@ class FixedBytes:
             concurrency: rows that sample in it.
         """
         return cls(
-            weights=num_parameters(model) * itemsize,
+            weights=weight_bytes(model, itemsize=itemsize),
             activations=activation_bytes(
                 model, itemsize=itemsize, num_tokens=max_num_batched_tokens, num_sampled=concurrency
             ),
@@ -169,6 +169,19 @@ def default_num_seqs(layout: KVLayout, *, num_blocks: int, max_model_len: int, m
     chat = Workload(1, min(CHAT_TOKENS, max_model_len))
     fitting = MemoryPlan(layout, chat, FixedBytes(), num_blocks * layout.block_bytes).max_concurrency
     return max(1, min(fitting or 1, MAX_NUM_SEQS, max_num_batched_tokens))
+
+
+def weight_bytes(model: ModelConfig, *, itemsize: int, packs_head: bool = True) -> int:
+    """Return the bytes of the weights.
+
+    Args:
+        model: its shape.
+        itemsize: bytes of a weight.
+        packs_head: a head that is tied to the embedding is there twice, as on a CPU: as a table, and packed for the
+            product. A GPU keeps it once.
+    """
+    copied = model.vocab_size * model.hidden_size if packs_head and model.tied_embeddings else 0
+    return (num_parameters(model) + copied) * itemsize
 
 
 def num_parameters(model: ModelConfig) -> int:

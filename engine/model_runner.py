@@ -84,6 +84,7 @@ class ModelRunner:
         self.warnings += disagreements(
             self.model_config,
             self.kv_layout,
+            self.device,
             num_blocks=self.num_blocks,
             weights=tensor_bytes(self._model),
             kv_cache=self._cache.num_bytes,

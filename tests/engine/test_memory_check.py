@@ -6,11 +6,12 @@ import dataclasses
 import json
 
 import pytest
+import torch
 
 from engine.commands.plan import main as plan_main
 from engine.config import CacheConfig, EngineConfig, SchedulerConfig
 from engine.memory_check import disagreements, tensor_bytes
-from engine.memory_plan import MAX_NUM_SEQS, num_parameters
+from engine.memory_plan import MAX_NUM_SEQS, num_parameters, weight_bytes
 from engine.model_runner import ModelRunner
 from tests.engine.tiny_model import save_tiny_model
 
@@ -42,14 +43,16 @@ def test_number_of_requests_at_once_that_was_asked_for_is_kept(tiny):
     assert make_runner(tiny, 4, max_num_seqs=77).max_num_seqs == 77
 
 
-def test_the_weights_and_the_pool_are_what_plan_says_and_a_difference_is_told(tiny):
-    runner = make_runner(tiny, 64)
+@pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
+def test_the_weights_and_the_pool_are_what_plan_says_and_a_difference_is_told(tied, tmp_path):
+    runner = make_runner(save_tiny_model(tmp_path, tie_word_embeddings=tied), 64)
     rotary = tensor_bytes(runner._model._rotary)
     weights = tensor_bytes(runner._model) - rotary
-    assert weights == 4 * num_parameters(runner.model_config)
+    assert weights == weight_bytes(runner.model_config, itemsize=4)
+    assert (weights > 4 * num_parameters(runner.model_config)) == tied
     config, layout = runner.model_config, dataclasses.replace(runner.kv_layout, num_layers=1000)
     size = 10**4 * layout.block_bytes
-    right = {"num_blocks": 10**4, "weights": weights, "kv_cache": int(1.02 * size)}
+    right = {"device": torch.device("cpu"), "num_blocks": 10**4, "weights": weights, "kv_cache": int(1.02 * size)}
     assert disagreements(config, layout, **right) == []
     found = disagreements(config, layout, **right | {"kv_cache": int(1.04 * size), "weights": 1 << 30})
     assert [sentence.split(" take ")[0] for sentence in found] == ["memory: weights", "memory: the KV cache"]
