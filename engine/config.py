@@ -21,7 +21,11 @@ class CacheConfig:
     block_size: int = 32
     """Tokens a block."""
     num_blocks: int | None = None
-    """Blocks in the pool; None: sized from the memory that is free."""
+    """Blocks in the pool; None: sized from memory."""
+    kv_cache_memory: int | None = None
+    """Bytes of the pool; None: sized from the memory that is free."""
+    gpu_memory_utilization: float = 0.85
+    """On a GPU: most of its memory that weights, activations, the pool and other programs may take together."""
     kv_cache_dtype: str = "auto"
     """`auto`: the model's dtype; or a format of `engine.kv_layout.KV_FORMATS`."""
     kv_skip_layers: str = "auto"
@@ -41,6 +45,14 @@ class CacheConfig:
             raise ValueError(f"block_size: got {self.block_size}, wanted one of {BLOCK_SIZES}")
         if self.num_blocks is not None and self.num_blocks < 2:
             raise ValueError(f"num_blocks: got {self.num_blocks}, wanted at least 2")
+        if self.kv_cache_memory is not None and self.kv_cache_memory < 1:
+            raise ValueError(f"kv_cache_memory: got {self.kv_cache_memory}, wanted at least 1 byte")
+        if self.num_blocks is not None and self.kv_cache_memory is not None:
+            raise ValueError("num_blocks and kv_cache_memory: both size the pool, wanted one of them")
+        if not 0 < self.gpu_memory_utilization <= 1:
+            raise ValueError(
+                f"gpu_memory_utilization: got {self.gpu_memory_utilization}, wanted more than 0, at most 1"
+            )
         check_format(self.kv_cache_dtype)
         check_skip_layers(self.kv_skip_layers)
 
@@ -49,8 +61,8 @@ class CacheConfig:
 class SchedulerConfig:
     """How much runs at once, and in what order."""
 
-    max_num_seqs: int = 32
-    """Requests that run at the same time."""
+    max_num_seqs: int | None = None
+    """Requests that run at the same time; None: the chats that `plan` says fit into the pool."""
     max_num_batched_tokens: int = 2048
     """Tokens in one step, decode and prefill together."""
     prefill_chunk: int = 512
@@ -64,18 +76,19 @@ class SchedulerConfig:
 
     def __post_init__(self) -> None:
         for name in ("max_num_seqs", "max_num_batched_tokens"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: got {getattr(self, name)}, wanted at least 1")
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name}: got {value}, wanted at least 1")
         for name in ("prefill_chunk", "long_prefill_token_threshold", "max_step_seconds"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name}: got {getattr(self, name)}, wanted 0 (no limit) or more")
-        largest = (self.max_num_batched_tokens - self.max_num_seqs) // 2
+        largest = (self.max_num_batched_tokens - (self.max_num_seqs or 0)) // 2
         if self.deterministic and not 1 <= self.prefill_chunk <= largest:
             raise ValueError(
                 f"prefill_chunk: got {self.prefill_chunk}, wanted 1 to {largest} where deterministic: a whole chunk of each "
                 "lane must fit into a step beside the decoding requests"
             )
-        if self.max_num_batched_tokens < self.max_num_seqs:
+        if self.max_num_seqs is not None and self.max_num_batched_tokens < self.max_num_seqs:
             raise ValueError(
                 f"max_num_batched_tokens: got {self.max_num_batched_tokens}, wanted at least "
                 f"max_num_seqs ({self.max_num_seqs}), so that every running request can decode in one step"

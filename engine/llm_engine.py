@@ -15,7 +15,7 @@ import numpy as np
 
 from engine.batch import SchedulerOutput, StepOutput
 from engine.config import EngineConfig
-from engine.errors import InvalidRequestError
+from engine.errors import InvalidRequestError, is_out_of_memory
 from engine.kv_layout import PER_CHANNEL
 from engine.messages import AddRequest, Admitted, EngineSnapshot, RequestFailed, StepOutputs
 from engine.request import Request, seed_sequence
@@ -24,6 +24,8 @@ from prefixcache import PrefixCache
 from prefixcache.interface import Namespace, PrefixCacheConfig, Prompt, Scope
 
 logger = logging.getLogger(__name__)
+
+StepMessage = Admitted | StepOutputs | RequestFailed
 
 MAX_FAILED_STEPS = 3
 """Failed steps in a row after which the engine gives up, so that its supervisor starts a fresh one."""
@@ -109,16 +111,13 @@ class LLMEngine:
         """Forget a request, if it is still there."""
         self.scheduler.abort(request_id)
 
-    def step(self) -> list[Admitted | StepOutputs | RequestFailed]:
+    def step(self) -> list[StepMessage]:
         """Run one step and return what the gateway must hear of it.
 
         Raises: RuntimeError: several steps failed in a row, so that the engine itself must be at fault.
         """
         scheduled = self.scheduler.schedule()
-        messages: list[Admitted | StepOutputs | RequestFailed] = [
-            *self.scheduler.take_admitted(),
-            *self.scheduler.take_failed(),
-        ]
+        messages: list[StepMessage] = [*self.scheduler.take_admitted(), *self.scheduler.take_failed()]
         if not scheduled.requests:
             return messages + self._fail_stuck()
         self.num_steps += 1
@@ -129,6 +128,10 @@ class LLMEngine:
             seconds = perf_counter() - start
             self._failed_steps = 0
         except Exception as error:  # the loop's edge: one bad step must not end the process
+            if is_out_of_memory(error):
+                logger.warning("engine step %d of %d requests: %s", self.num_steps, len(scheduled.requests), error)
+                self.scheduler.retry_with_less(scheduled)
+                return [*messages, *self.scheduler.take_failed()]
             logger.exception("engine step %d failed", self.num_steps)
             self._failed_steps += 1
             if self._failed_steps >= MAX_FAILED_STEPS:
@@ -161,9 +164,9 @@ class LLMEngine:
             raise InvalidRequestError("the prompt has no tokens", param="messages")
         if max_tokens < 1:
             raise InvalidRequestError(f"max_tokens: got {max_tokens}, wanted at least 1", param="max_tokens")
-        if not 1 <= message.sampling.n <= self._config.scheduler.max_num_seqs:
+        if not 1 <= message.sampling.n <= self.scheduler.max_num_seqs:
             raise InvalidRequestError(
-                f"n: got {message.sampling.n}, wanted 1 to {self._config.scheduler.max_num_seqs} (max_num_seqs)",
+                f"n: got {message.sampling.n}, wanted 1 to {self.scheduler.max_num_seqs} (max_num_seqs)",
                 param="n",
             )
         if not message.scopes or any(len(namespace) != 32 for namespace, _ in message.scopes):
@@ -178,7 +181,7 @@ class LLMEngine:
                 param="messages" if num_prompt >= limit else "max_tokens",
             )
 
-    def _fail_stuck(self) -> list[Admitted | StepOutputs | RequestFailed]:
+    def _fail_stuck(self) -> list[StepMessage]:
         """With nothing running, the first waiting request has the whole pool: if it does not fit now, it never will."""
         if self.scheduler.num_running or not self.scheduler.num_waiting:
             return []

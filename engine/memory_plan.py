@@ -5,6 +5,7 @@ Arithmetic over shapes. Loads no torch and touches no device.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from engine.kv_layout import KVLayout
@@ -16,6 +17,12 @@ CPU_OVERHEAD_BYTES = 400 * 2**20
 compiled."""
 RESERVE_RATIO = 0.05
 """Of the memory, left free: allocators fragment, and other programs grow."""
+
+
+CHAT_TOKENS = 2048
+"""Length of a chat where nobody said another."""
+MAX_NUM_SEQS = 256
+"""Most requests at the same time where nobody said another: more rows make no step cheaper."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +67,7 @@ class FixedBytes:
             concurrency: rows that sample in it.
         """
         return cls(
-            weights=num_parameters(model) * itemsize,
+            weights=weight_bytes(model, itemsize=itemsize),
             activations=activation_bytes(
                 model, itemsize=itemsize, num_tokens=max_num_batched_tokens, num_sampled=concurrency
             ),
@@ -110,6 +117,12 @@ class MemoryPlan:
         return None if self.kv_budget_bytes is None else self.kv_bytes_total <= self.kv_budget_bytes
 
     @property
+    def needed_bytes(self) -> int:
+        """Memory with which all chats fit at full length."""
+        needed = self.fixed.total + self.kv_bytes_total
+        return needed if not self.fixed.total else math.ceil(needed / (1 - RESERVE_RATIO))
+
+    @property
     def max_concurrency(self) -> int | None:
         """Chats that fit when all are at full length."""
         return self._concurrency(self.workload.context_tokens)
@@ -151,6 +164,33 @@ class MemoryPlan:
         one_chat = max(1, _ceil(private, self.layout.block_size)) * self.layout.block_bytes
         one_chat += self._open_bytes(1) - self._open_bytes(0)
         return max(0, (self.kv_budget_bytes - self._shared_bytes - self._open_bytes(0)) // one_chat)
+
+
+def default_num_seqs(layout: KVLayout, *, num_blocks: int, max_model_len: int, max_num_batched_tokens: int) -> int:
+    """Return how many requests run at the same time by default: the chats that fit into the pool at full length.
+
+    Args:
+        layout: of the pool.
+        num_blocks: of the pool.
+        max_model_len: tokens of the longest request; chats are that long, or CHAT_TOKENS if it is longer.
+        max_num_batched_tokens: rows of the largest step, of which each request needs one.
+    """
+    chat = Workload(1, min(CHAT_TOKENS, max_model_len))
+    fitting = MemoryPlan(layout, chat, FixedBytes(), num_blocks * layout.block_bytes).max_concurrency
+    return max(1, min(fitting or 1, MAX_NUM_SEQS, max_num_batched_tokens))
+
+
+def weight_bytes(model: ModelConfig, *, itemsize: int, packs_head: bool = True) -> int:
+    """Return the bytes of the weights.
+
+    Args:
+        model: its shape.
+        itemsize: bytes of a weight.
+        packs_head: a head that is tied to the embedding is there twice, as on a CPU: as a table, and packed for the
+            product. A GPU keeps it once.
+    """
+    copied = model.vocab_size * model.hidden_size if packs_head and model.tied_embeddings else 0
+    return (num_parameters(model) + copied) * itemsize
 
 
 def num_parameters(model: ModelConfig) -> int:

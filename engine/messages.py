@@ -113,6 +113,8 @@ class RequestFailed(msgspec.Struct, frozen=True, tag="failed"):
     message: str
     param: str | None
     """The field at fault; None: the engine's own fault."""
+    retryable: bool = False
+    """The same request may succeed later."""
 
 
 class EngineSnapshot(msgspec.Struct, frozen=True, tag="snapshot"):

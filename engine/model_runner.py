@@ -25,6 +25,8 @@ from engine.kv_cache import KVCache, choose_num_blocks, kv_layout, num_open_bloc
 from engine.kv_layout import SKIP_AUTO, format_layers, parse_skip_layers
 from engine.kv_probe import key_outlier_ratios, outlier_layers
 from engine.loader import choose_device, choose_dtype, load_model
+from engine.memory_check import disagreements, tensor_bytes
+from engine.memory_plan import default_num_seqs
 from engine.messages import SamplingParams
 from engine.model_config import lean_config
 from engine.model_store import weight_digest
@@ -81,6 +83,14 @@ class ModelRunner:
         if num_open := num_open_blocks(config, self.kv_layout):
             self._open_blocks = OpenBlocks(num_open, config.cache.block_size)
         self.max_model_len = self._limit_length()
+        self.warnings += disagreements(
+            self.model_config,
+            self.kv_layout,
+            self.device,
+            num_blocks=self.num_blocks,
+            weights=tensor_bytes(self._model),
+            kv_cache=self._cache.num_bytes,
+        )
         self._weight_digest = weight_digest(folder)
         self._warm_up()
 
@@ -88,6 +98,17 @@ class ModelRunner:
     def num_blocks(self) -> int:
         """Blocks in the pool."""
         return self._cache.num_blocks
+
+    @property
+    def max_num_seqs(self) -> int:
+        """Requests that run at the same time: as asked for, else the chats that the pool holds."""
+        scheduler = self.config.scheduler
+        return scheduler.max_num_seqs or default_num_seqs(
+            self.kv_layout,
+            num_blocks=self.num_blocks,
+            max_model_len=self.max_model_len,
+            max_num_batched_tokens=scheduler.max_num_batched_tokens,
+        )
 
     @property
     def kv_bytes_per_token(self) -> int:

@@ -65,6 +65,9 @@ class Scheduler:
         self._admitted: list[Admitted] = []
         self._failed: list[RequestFailed] = []
         self._ended: list[str] = []
+        self.max_num_seqs = config.max_num_seqs or config.max_num_batched_tokens
+        """Answers that may run at the same time."""
+        self._num_seqs_limit = self.max_num_seqs  # fewer for a while after memory ran out
         self.counters = SchedulerCounters()
 
     @property
@@ -111,6 +114,26 @@ class Scheduler:
             step.ended.extend(self._ended)
             self._ended.clear()
         return step
+
+    def retry_with_less(self, scheduled: SchedulerOutput) -> None:
+        """After a step that ran out of memory: preempt the youngest of its requests and run fewer until one ends.
+
+        Also preempts those whose blocks the step was to copy, for nobody knows whether it did. The others keep their
+        progress. A request that was alone in the step fails.
+        """
+        scheduled_ids = {part.request_id for part in scheduled.requests}
+        tried = [request for request in self._running if request.request_id in scheduled_ids]
+        if len(tried) < 2:
+            why = "memory ran out on this request; it may fit when less else runs on this machine"
+            self._fail(tried[0], why, retryable=True)
+            return
+        self._num_seqs_limit = max(1, min(self._num_seqs_limit, len(self._running)) - 1)
+        self._ended[:0] = scheduled.ended
+        copied = {copy.dst for copy in scheduled.copies}
+        for request in reversed(tried):
+            assert request.table is not None
+            if request is tried[-1] or not copied.isdisjoint(request.table.block_ids):
+                self._preempt(request, SchedulerOutput())
 
     def take_admitted(self) -> list[Admitted]:
         """Return the admissions since the last call."""
@@ -238,7 +261,7 @@ class Scheduler:
         """Ask for blocks and a place; the long lane leaves some of both to the short one."""
         blocks, sequences = self._headroom_left() if request.lane is Lane.LONG and self._running else (0, 0)
         num_sequences = sum(running.num_sequences for running in self._running) + request.num_sequences
-        if num_sequences > self._config.max_num_seqs - sequences:
+        if num_sequences > self._num_seqs_limit - sequences:
             return None
         return self._cache.admit(
             match,
@@ -254,7 +277,7 @@ class Scheduler:
             return 0, 0
         blocks, sequences = (
             int(config.num_blocks * SHORT_LANE_HEADROOM),
-            int(self._config.max_num_seqs * SHORT_LANE_HEADROOM),
+            int(self._num_seqs_limit * SHORT_LANE_HEADROOM),
         )
         for request in self._running:
             if request.lane is Lane.SHORT and request.table is not None:
@@ -347,11 +370,12 @@ class Scheduler:
             )
         )
 
-    def _fail(self, request: Request, why: str, *, param: str | None = None) -> None:
+    def _fail(self, request: Request, why: str, *, param: str | None = None, retryable: bool = False) -> None:
         self.abort(request.request_id)
-        self._failed.append(RequestFailed(request.request_id, why, param))
+        self._failed.append(RequestFailed(request.request_id, why, param, retryable))
 
     def _finish(self, request: Request) -> None:
+        self._num_seqs_limit = min(self._num_seqs_limit + 1, self.max_num_seqs)
         del self._requests[request.key]
         answers = self._answers[request.request_id]
         answers.remove(request)

@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from engine.batch import ScheduledRequest, SchedulerOutput
 from engine.config import CacheConfig, EngineConfig
 from engine.errors import ConfigError
+from engine.memory_plan import MAX_NUM_SEQS
 from engine.messages import SamplingParams
 from engine.model_runner import ModelRunner, physical_cores
 from engine.sampler import Sampler
@@ -230,7 +231,8 @@ def test_properties_describe_the_model(tiny):
     assert runner.eos_token_ids == {2}
     assert runner.vocab_size == VOCAB_SIZE
     assert runner.kv_bytes_per_token == 2 * 3 * 2 * 16 * 4
-    assert runner.num_blocks == 32 * (MAX_POSITION // 8 + 1)  # what 32 requests can use, far below the memory's limit
+    # what so many requests can use, far below the memory's limit
+    assert runner.num_blocks == MAX_NUM_SEQS * (MAX_POSITION // 8 + 1)
 
 
 def test_namespace_has_a_field_for_each_thing_that_changes_the_cache_and_no_other(tiny, tmp_path):

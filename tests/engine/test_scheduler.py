@@ -201,10 +201,10 @@ def test_engine_gives_up_after_several_failed_steps_in_a_row() -> None:
     said = Transcript()
     for i in range(2):
         add_request(engine, str(i), prompt_of(20))
-        runner.fail_next = MemoryError("no")
+        runner.fail_next = OSError("no")
         said.step(engine)
     add_request(engine, "last", prompt_of(20))
-    runner.fail_next = MemoryError("no")
+    runner.fail_next = OSError("no")
     with pytest.raises(RuntimeError, match="3 engine steps failed in a row"):
         said.step(engine)
 

@@ -36,7 +36,13 @@ from engine.messages import (
     decode_from_worker,
     encode,
 )
-from gateway.backends.base import Admission, BackendFailedError, GenerationRequest, RequestRejectedError
+from gateway.backends.base import (
+    Admission,
+    BackendFailedError,
+    BackendOverloadedError,
+    GenerationRequest,
+    RequestRejectedError,
+)
 from gateway.backends.local.generation import LocalGeneration
 
 STOP_SECONDS = 10.0
@@ -171,9 +177,10 @@ class WorkerLife:
             case Admitted(wire_id, num_prompt, num_cached, reasons):
                 if generation := self._generations.get(wire_id):
                     generation.admit(Admission(num_prompt, num_cached, reasons))
-            case RequestFailed(wire_id, why, param):
+            case RequestFailed(wire_id, why, param, retryable):
                 if generation := self._generations.pop(wire_id, None):
-                    generation.fail(RequestRejectedError(why, param=param))
+                    error = BackendOverloadedError(why) if retryable else RequestRejectedError(why, param=param)
+                    generation.fail(error)
             case EngineSnapshot() as snapshot:
                 self._answer(snapshot)
             case EngineReady() as ready:

@@ -43,6 +43,8 @@ def engine_config(settings: Settings, files: ModelFiles) -> EngineConfig:
         cache=CacheConfig(
             block_size=settings.block_size,
             num_blocks=settings.num_blocks,
+            kv_cache_memory=settings.kv_cache_memory,
+            gpu_memory_utilization=settings.gpu_memory_utilization,
             kv_cache_dtype=settings.kv_cache_dtype,
             kv_skip_layers=settings.kv_skip_layers,
             max_shared_ratio=settings.max_shared_ratio,
