@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from engine.kv_layout import check_format, check_skip_layers
 
+QUANTIZATIONS = ("auto", "none", "int8")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 BLOCK_SIZES = (8, 16, 32, 64)
 
@@ -76,6 +77,9 @@ class EngineConfig:
     """Folder with config.json, safetensors and tokenizer files."""
     dtype: str = "auto"
     """Weights and activations; `auto`: bfloat16 where the device is fast at it, else float32."""
+    quantization: str = "auto"
+    """Of the weights and of what they are multiplied with: `none`, `int8`, or `auto`: int8 on a CPU that is fast at it,
+    unless a dtype is asked for."""
     device: str = "auto"
     """`auto`: cuda where there is one, else cpu."""
     max_model_len: int | None = None
@@ -88,5 +92,7 @@ class EngineConfig:
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
             raise ValueError(f"dtype: got {self.dtype!r}, wanted one of {DTYPES}")
+        if self.quantization not in QUANTIZATIONS:
+            raise ValueError(f"quantization: got {self.quantization!r}, wanted one of {QUANTIZATIONS}")
         if self.max_model_len is not None and self.max_model_len < 1:
             raise ValueError(f"max_model_len: got {self.max_model_len}, wanted at least 1")

@@ -27,6 +27,7 @@ from engine.messages import SamplingParams
 from engine.model_config import ModelConfig
 from engine.model_store import weight_digest
 from engine.sampler import Sampler
+from engine.weight_format import choose_quantization
 from kernels import ops
 from kernels.quant import parse_kv_format
 
@@ -59,6 +60,10 @@ class ModelRunner:
         """Said once at start, for people."""
         self._sampler = sampler or Sampler()
         self._backend = choose_backend(self.device, self.model_config.head_dim)
+        self.quantization = choose_quantization(
+            config.quantization, self.model_config, dtype=config.dtype, device=self.device
+        )
+        """`none` or `int8`: of the weights."""
         self._format = parse_kv_format(config.cache.kv_cache_dtype)
         kv_layout(config, self.model_config, self.dtype, frozenset())  # refuse what does not fit before the load
         if self._format.per_channel_keys:
@@ -70,6 +75,7 @@ class ModelRunner:
             device=self.device,
             max_position=self.model_config.max_position,
             rotate_values=self._format.rotated,
+            quantization=self.quantization,
         )
         self.kv_layout = kv_layout(config, self.model_config, self.dtype, self._skipped_layers())
         self._cache = KVCache.allocate(
@@ -108,6 +114,7 @@ class ModelRunner:
             "weights": self._weight_digest,
             "architecture": self.model_config.architecture,
             "dtype": _name(self.dtype),
+            "quantization": self.quantization,
             "kv_cache_dtype": self._format.name if self._format.quantized else _name(self.dtype),
             "kv_skip_layers": format_layers(self.kv_layout.skipped_layers),
             "block_size": str(self.config.cache.block_size),

@@ -38,6 +38,7 @@ def engine_config(settings: Settings, files: ModelFiles) -> EngineConfig:
     return EngineConfig(
         model_path=str(files.folder),
         dtype=settings.dtype,
+        quantization=settings.quantization,
         max_model_len=settings.max_model_len,
         cache=CacheConfig(
             block_size=settings.block_size,
