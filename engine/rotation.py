@@ -1,6 +1,6 @@
 """A checkpoint whose residual stream is rotated: the same model, but with activations that int8 can hold.
 
-R mixes the channels of the residual stream (`kernels.int8.rotate`). What writes to the stream is multiplied by R, what
+R mixes the channels of the residual stream (`kernels.int8.spread`). What writes to the stream is multiplied by R, what
 reads from it by R's inverse, which is R again. RMSNorm without a weight commutes with R, so each norm's weight becomes
 part of the products that read it, and the norms that are left have a weight of ones. The last norm and the LM head are
 an exception, for the head may be the embedding: see `kernels.int8.head_quantize`.
@@ -14,7 +14,7 @@ import torch
 
 from engine.model_config import ModelConfig
 from engine.models.llama import Change, Weights
-from kernels.int8 import rotate, rotation_width
+from kernels.int8 import spread
 
 _READERS = {
     "self_attn.q_proj.weight": "input_layernorm",
@@ -33,7 +33,6 @@ class RotatedWeights:
     def __init__(self, inner: Weights, config: ModelConfig) -> None:
         self._inner = inner
         self._hidden = config.hidden_size
-        self._width = rotation_width(config.hidden_size)
         self._norms: dict[str, torch.Tensor] = {}
 
     @property
@@ -44,25 +43,20 @@ class RotatedWeights:
     def take(self, name: str, *shape: int, change: Change | None = None) -> torch.Tensor:
         """Return one tensor, changed, then rotated."""
         layer, short = _split(name)
-        if short in _READERS:
-            norm = self._norm(layer + _READERS[short])
-            return self._inner.take(name, *shape, change=_chain(change, lambda w: self._rotate(w * norm)))
-        if short in _WRITERS:
-            return self._inner.take(name, *shape, change=_chain(change, lambda w: self._rotate(w.t()).t()))
-        if short in _TABLES:
-            return self._inner.take(name, *shape, change=_chain(change, self._rotate))
         if short.removesuffix(".weight") in _READERS.values():
-            return torch.ones_like(self._norm(name.removesuffix(".weight")))
-        return self._inner.take(name, *shape, change=change)
+            return torch.ones_like(self._norm(name))
+        tensor = self._inner.take(name, *shape, change=change)
+        if short in _READERS:
+            return spread(tensor * self._norm(f"{layer}{_READERS[short]}.weight"))
+        if short in _WRITERS:
+            return spread(tensor.t()).t()
+        return spread(tensor) if short in _TABLES else tensor
 
     def _norm(self, name: str) -> torch.Tensor:
         """[hidden_size]: a norm's weight; the checkpoint hands it out once, and several products want it."""
         if name not in self._norms:
-            self._norms[name] = self._inner.take(f"{name}.weight", self._hidden)
+            self._norms[name] = self._inner.take(name, self._hidden)
         return self._norms[name]
-
-    def _rotate(self, tensor: torch.Tensor) -> torch.Tensor:
-        return rotate(tensor, self._width)
 
 
 def _split(name: str) -> tuple[str, str]:
@@ -71,7 +65,3 @@ def _split(name: str) -> tuple[str, str]:
         return "", name
     parts = name.split(".", 3)
     return ".".join(parts[:3]) + ".", parts[3]
-
-
-def _chain(first: Change | None, second: Change) -> Change:
-    return second if first is None else lambda tensor: second(first(tensor))

@@ -13,8 +13,8 @@ from engine.model_config import ModelConfig
 NONE, INT8 = "none", "int8"
 _NUMBA_CHANNELS = 16
 """Its kernels take heads of a multiple of this."""
-_FAST_INT8 = frozenset({"avx512_vnni", "avx_vnni", "amx_int8"})
-"""Flags of x86 processors that sum products of int8 in 32 bits; older ones go through 16, slowly or with overflow."""
+_INT8_FLAG = "avx512_vnni"
+"""Of the x86 processors that the kernels are written for."""
 
 
 def choose_quantization(name: str, config: ModelConfig, *, dtype: str, device: torch.device) -> str:
@@ -46,12 +46,12 @@ def _obstacle(config: ModelConfig, device: torch.device) -> str | None:
     if config.head_dim % _NUMBA_CHANNELS:
         return f"its kernels take heads of a multiple of {_NUMBA_CHANNELS} channels, not {config.head_dim}"
     if not _cpu_has_int8():
-        return f"this processor has none of {', '.join(sorted(_FAST_INT8))}"
+        return f"its kernels need a processor with {_INT8_FLAG}"
     return None
 
 
 def _cpu_has_int8(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
     try:
-        return not _FAST_INT8.isdisjoint(cpuinfo.read_text(encoding="utf-8").split())
+        return _INT8_FLAG in cpuinfo.read_text(encoding="utf-8").split()
     except OSError:
         return False

@@ -7,8 +7,9 @@ A row of activations has one scale, and so has an output channel of a weight:
 The sum over codes is an integer, exact in any order; and nothing here looks at another row, so a row's bits do not
 depend on the batch that it comes in. A row with a value that is not finite gets a scale that is not.
 
-One scale for a row is coarse where a few channels stand out, so what is quantized is rotated first: `rotate` mixes
-channels in sets of `width` by a Hadamard matrix, which leaves products alone if the weights are rotated alike.
+One scale for a row is coarse where a few channels stand out, so what is quantized is rotated first, which leaves
+products alone if the weights are rotated alike. `rotate` mixes channels in sets of `width` by a Hadamard matrix, at run
+time; `spread`, for the residual stream, mixes them all, as it costs something in front of the LM head alone.
 
 This is the readable version, and what the fused kernels of `kernels.cpu.int8` are held to.
 
@@ -16,6 +17,8 @@ Source: QuaRot (Ashkboos et al. 2024), SpinQuant (Liu et al. 2024).
 """
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch.nn import functional
@@ -54,6 +57,24 @@ def rotate(x: torch.Tensor, width: int) -> torch.Tensor:
     return (y * width**-0.5).view_as(x)
 
 
+def hartley(size: int) -> torch.Tensor:
+    """Return the Hartley matrix, [size, size] fp32: like Hadamard's symmetric and orthonormal, but for every size.
+
+    Source: Bracewell 1983, "Discrete Hartley transform".
+    """
+    index = torch.arange(size, dtype=torch.float64)
+    angles = torch.outer(index, index) % size * (2 * math.pi / size)
+    return ((angles.cos() + angles.sin()) * size**-0.5).float()
+
+
+def spread(x: torch.Tensor) -> torch.Tensor:
+    """Mix all channels [..., size]: by Hadamard's matrix within each set, by Hartley's across; its own inverse."""
+    width = rotation_width(x.shape[-1])
+    num_sets = x.shape[-1] // width
+    mixed = rotate(x, width).reshape(-1, num_sets) @ hartley(num_sets).to(x.dtype)
+    return mixed.view_as(x)
+
+
 def quantize(x: torch.Tensor) -> Rows:
     """Quantize rows [num_rows, size] by the rule above."""
     scales = x.abs().amax(dim=-1).clamp_min(MIN_PEAK) / CODE_MAX
@@ -79,14 +100,14 @@ def norm_quantize(hidden: torch.Tensor, eps: float) -> Rows:
     return quantize(functional.rms_norm(hidden, hidden.shape[-1:], eps=eps))
 
 
-def head_quantize(hidden: torch.Tensor, weight: torch.Tensor, eps: float, width: int) -> Rows:
-    """Quantize the last RMSNorm of a rotated residual stream, weight included.
+def head_quantize(hidden: torch.Tensor, weight: torch.Tensor, eps: float) -> Rows:
+    """Quantize the last RMSNorm of a spread residual stream, weight included.
 
     The embedding is the LM head of many models and kept once, so no weight can be part of it: the norm's is applied
-    between two rotations.
+    in the order that channels had at first.
     """
-    normed = functional.rms_norm(rotate(hidden, width), weight.shape, weight, eps)
-    return quantize(rotate(normed, width))
+    normed = functional.rms_norm(spread(hidden), weight.shape, weight, eps)
+    return quantize(spread(normed))
 
 
 def silu_quantize(gate_up: torch.Tensor, width: int) -> Rows:

@@ -1,4 +1,4 @@
-"""The Llama family with int8 weights and activations on the CPU: `LlamaModel`, between whose products stands one kernel.
+"""The Llama family with int8 weights and activations on the CPU: `LlamaModel`, a layer of which is one kernel.
 
 The residual stream is rotated at load (`engine.rotation`) and so are values, head by head; only the input of the down
 projection is rotated when it is known. The residual stream, attention and logits are fp32; the KV cache has its own
@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
 from engine.kv_cache import KVCache
 from engine.layers import Rotary, rms_norm
 from engine.model_config import ModelConfig
 from engine.models.llama import Layer, Weights, take_layer
-from engine.quantization import Array, Codes, Int8Linear, Sums, over_rows
+from engine.quantization import Array, Product, Team, empty_codes, empty_sums, quantize_linear
 from engine.rotation import RotatedWeights
 from kernels import ops
-from kernels.cpu import int8 as fused
-from kernels.int8 import rotate, rotation_width
+from kernels.cpu.int8_layer import advance, begin, finish
+from kernels.int8 import hartley, rotate, rotation_width
 from kernels.layout import LayerKV
 from kernels.plan import StepPlan
 from kernels.quant import hadamard
@@ -39,16 +40,18 @@ class Int8Llama:
         self.config = config
         hidden, vocab = config.hidden_size, config.vocab_size
         rotated = RotatedWeights(weights, config)
-        self._embedding = Int8Linear(rotated.take("model.embed_tokens.weight", vocab, hidden))
+        self._embedding = quantize_linear(rotated.take("model.embed_tokens.weight", vocab, hidden))
         values = hadamard(config.head_dim).double()
         self._layers = [
-            take_layer(config, rotated, f"model.layers.{index}.", values, Int8Linear, _down)
+            take_layer(config, rotated, f"model.layers.{index}.", values, quantize_linear, _down)
             for index in range(config.num_layers)
         ]
         self._norm: Array = rotated.take("model.norm.weight", hidden).numpy()
+        self._hartley: Array = hartley(hidden // rotation_width(hidden)).numpy()
         tied = config.tied_embeddings
-        self._lm_head = self._embedding if tied else Int8Linear(rotated.take("lm_head.weight", vocab, hidden))
+        self._lm_head = self._embedding if tied else quantize_linear(rotated.take("lm_head.weight", vocab, hidden))
         self._rotary = Rotary(config.rope, config.head_dim, max_position, weights.device)
+        self._team = Team()
 
     def forward(
         self,
@@ -59,38 +62,36 @@ class Int8Llama:
         plans: Sequence[StepPlan],
     ) -> torch.Tensor:
         """Run one step; see `LlamaModel.forward`."""
-        config = self.config
+        config, team, layers = self.config, self._team, self._layers
         rotary = self._rotary.at(positions)
-        step = _Step(config, len(input_ids))
-        embedding = self._embedding
-        over_rows(fused.embed, step.num_rows, input_ids.numpy(), embedding.codes, embedding.scales, step.residual)
-        step.normalize()
-        last = len(self._layers) - 1
-        for index, layer in enumerate(self._layers):
-            attended = self._attend(layer, step, rotary, cache.layers[index], plans[index])
-            if index == last:  # nobody reads the other rows any more
-                if len(sample_rows) == 0:
-                    return torch.empty((0, config.vocab_size))
-                attended, step = attended.index_select(0, sample_rows), step.select(sample_rows)
-            step.quantize(attended)
-            step.add(layer.o, step.attended)
-            step.activate(layer.gate_up)
-            step.add(layer.down, step.inner)
-        return step.logits(self._lm_head, self._norm)
+        step = _Step(config, layers[0], len(input_ids))
+        start = input_ids.numpy(), self._embedding, step.residual, config.norm_eps, step.normed
+        team.run(begin, *start, layers[0].qkv, step.to_qkv, step.heads_array)
+        for index, (layer, following) in enumerate(zip(layers, layers[1:], strict=False)):
+            attention = self._attend(layer, step.heads, rotary, cache.layers[index], plans[index])
+            step.advance(team, attention, layer, following.qkv)
+        attention = self._attend(layers[-1], step.heads, rotary, cache.layers[-1], plans[-1])
+        logits = torch.empty((len(sample_rows), config.vocab_size))
+        if len(sample_rows):  # nobody reads the other rows any more
+            sampled = _Step(config, layers[-1], len(sample_rows))
+            sampled.residual[:] = step.residual[sample_rows.numpy()]
+            sampled.advance(team, attention.index_select(0, sample_rows), layers[-1], None)
+            (sums,) = empty_sums(len(sample_rows), self._lm_head)
+            norm = self._norm, config.norm_eps, self._hartley
+            team.run(finish, sampled.residual, *norm, sampled.normed, self._lm_head, sums, logits.numpy())
+        return logits
 
     def _attend(
         self,
-        layer: Layer[Int8Linear],
-        step: _Step,
+        layer: Layer[Product],
+        heads: torch.Tensor,
         rotary: tuple[torch.Tensor, torch.Tensor],
         layer_kv: LayerKV,
         plan: StepPlan,
     ) -> torch.Tensor:
         """[num_tokens, num_heads * head_dim] fp32: attention before its output projection."""
         config = self.config
-        num_heads, num_kv_heads = config.num_heads, config.num_kv_heads
-        heads = step.multiply(layer.qkv).view(step.num_rows, num_heads + 2 * num_kv_heads, config.head_dim)
-        query, key, value = torch.split(heads, [num_heads, num_kv_heads, num_kv_heads], dim=1)
+        query, key, value = torch.split(heads, [config.num_heads, config.num_kv_heads, config.num_kv_heads], dim=1)
         if layer.qk_norms is not None:
             q_norm, k_norm = layer.qk_norms
             query, key = rms_norm(query, q_norm, config.norm_eps), rms_norm(key, k_norm, config.norm_eps)
@@ -99,77 +100,32 @@ class Int8Llama:
 
 
 class _Step:
-    """The rows of a step on their way through the layers, in memory that is allocated once."""
+    """The memory that the rows of a step pass through: allocated once, and used by all layers."""
 
-    def __init__(self, config: ModelConfig, num_rows: int, residual: torch.Tensor | None = None) -> None:
-        hidden, inner, q_size = config.hidden_size, config.intermediate_size, config.num_heads * config.head_dim
-        qkv_size = q_size + 2 * config.num_kv_heads * config.head_dim
-        self.num_rows = num_rows
-        self._config = config
-        self._stream = torch.empty((num_rows, hidden)) if residual is None else residual
-        self.residual: Array = self._stream.numpy()
-        """[num_rows, hidden_size] fp32."""
-        self.normed = Codes(num_rows, hidden)
-        self.attended = Codes(num_rows, q_size)
-        self.inner = Codes(num_rows, inner)
-        memory = torch.empty(num_rows * max(hidden, qkv_size, 2 * inner), dtype=torch.int32)
-        self._to_qkv, self._to_hidden, self._to_inner = (
-            Sums(memory, num_rows, size) for size in (qkv_size, hidden, 2 * inner)
-        )
-        self._qkv = torch.empty((num_rows, qkv_size))
-        self._qkv_array: Array = self._qkv.numpy()
-        self._width = rotation_width(inner)
+    def __init__(self, config: ModelConfig, layer: Layer[Product], num_rows: int) -> None:
+        hidden, inner, head_dim = config.hidden_size, config.intermediate_size, config.head_dim
+        self.residual: Array = np.empty((num_rows, hidden), np.float32)
+        self.normed = empty_codes(num_rows, hidden)
+        self.to_qkv, *self._sums = empty_sums(num_rows, layer.qkv, layer.o, layer.gate_up)
+        self.heads = torch.empty((num_rows, config.num_heads + 2 * config.num_kv_heads, head_dim))
+        """What attention starts from."""
+        self.heads_array: Array = self.heads.view(num_rows, -1).numpy()
+        self._attended = empty_codes(num_rows, config.num_heads * head_dim)
+        self._inner = empty_codes(num_rows, inner)
+        self._numbers = config.norm_eps, rotation_width(inner)
 
-    def select(self, rows: torch.Tensor) -> _Step:
-        """Some rows alone."""
-        return _Step(self._config, len(rows), self._stream.index_select(0, rows))
-
-    def normalize(self) -> None:
-        """From the residual stream to `normed`."""
-        over_rows(fused.norm_quantize, self.num_rows, self.residual, self._config.norm_eps, *_parts(self.normed))
-
-    def multiply(self, qkv: Int8Linear) -> torch.Tensor:
-        """[num_rows, num_columns] fp32: the product with `normed`; it lasts until the next layer's."""
-        qkv(self.normed, self._to_qkv)
-        scales = self.normed.scales, qkv.scales, qkv.bias
-        over_rows(fused.dequantize, self.num_rows, self._to_qkv.array, *scales, self._qkv_array)
-        return self._qkv
-
-    def quantize(self, attended: torch.Tensor) -> None:
-        """From fp32 to `attended`."""
-        over_rows(fused.quantize, self.num_rows, attended.numpy(), *_parts(self.attended))
-
-    def add(self, linear: Int8Linear, rows: Codes) -> None:
-        """Add a product to the residual stream, and normalize that."""
-        linear(rows, self._to_hidden)
-        scales = rows.scales, linear.scales, linear.bias
-        written = self._config.norm_eps, self.residual, *_parts(self.normed)
-        over_rows(fused.add_norm_quantize, self.num_rows, self._to_hidden.array, *scales, *written)
-
-    def activate(self, gate_up: Int8Linear) -> None:
-        """From `normed` to `inner`."""
-        gate_up(self.normed, self._to_inner)
-        scales = self.normed.scales, gate_up.scales, gate_up.bias
-        over_rows(
-            fused.silu_quantize, self.num_rows, self._to_inner.array, *scales, self._width, *_parts(self.inner)
+    def advance(self, team: Team, attention: torch.Tensor, layer: Layer[Product], next_qkv: Product | None) -> None:
+        """Go from a layer's attention to what the next one starts from, or to the end of the residual stream."""
+        products = layer.o, layer.gate_up, layer.down, next_qkv or layer.qkv
+        buffers = self._attended, self.normed, self._inner
+        outputs = *self._sums, self.to_qkv, self.heads_array
+        team.run(
+            advance,
+            *(attention.numpy(), self.residual, *self._numbers, *buffers, *products, *outputs),
+            next_qkv is not None,
         )
 
-    def logits(self, head: Int8Linear, norm: Array) -> torch.Tensor:
-        """[num_rows, vocab_size] fp32."""
-        rotation = norm, self._config.norm_eps, rotation_width(self._config.hidden_size)
-        over_rows(fused.head_quantize, self.num_rows, self.residual, *rotation, *_parts(self.normed))
-        logits = torch.empty((self.num_rows, head.num_columns))
-        sums = Sums(torch.empty(logits.numel(), dtype=torch.int32), *logits.shape)
-        head(self.normed, sums)
-        scales = self.normed.scales, head.scales, head.bias
-        over_rows(fused.dequantize, self.num_rows, sums.array, *scales, logits.numpy())
-        return logits
 
-
-def _down(weight: torch.Tensor, bias: torch.Tensor | None) -> Int8Linear:
+def _down(weight: torch.Tensor, bias: torch.Tensor | None) -> Product:
     """The down projection, its inputs rotated as `silu_quantize` does."""
-    return Int8Linear(rotate(weight, rotation_width(weight.shape[1])), bias)
-
-
-def _parts(codes: Codes) -> tuple[Array, Array]:
-    return codes.array, codes.scales
+    return quantize_linear(rotate(weight, rotation_width(weight.shape[1])), bias)

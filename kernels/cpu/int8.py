@@ -1,7 +1,7 @@
 """What stands between two int8 products, fused: each kernel is one pass over a row, from int32 sums to int8 codes.
 
 The rules are those of `kernels.int8`. Sums are reordered, so a code may be the neighbour of the spec's where a number
-lies half way; but a row's bits depend on that row alone.
+lies half way; but a row's bits depend on that row alone. Codes are kept as uint8, with 128 added: see `vnni`.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import numpy as np
 
 from kernels.cpu.jit import fast
 from kernels.cpu.numerics import as_float, as_int, exp2, widen
+from kernels.cpu.vnni import LANES
 
 _CODE_MAX = np.float32(127.0)
 _MIN_PEAK_BITS = np.int32(np.float32(1e-30).view(np.int32))
 _SHIFTER = np.float32(1.5 * 2**23)  # adding it leaves the nearest integer in the low bits
-_SHIFTER_BITS = np.int32(0x4B400000)
+_CODE_BITS = np.int32(0x4B400000 - 128)
 _LOG2_E = np.float32(1.4426950408889634)
 _NO_SIGN = np.int32(0x7FFFFFFF)
 
@@ -31,21 +32,24 @@ def quantize(first, last, x, codes, scales):
 
 @fast
 def dequantize(first, last, sums, row_scales, column_scales, bias, out):
-    """Write rows of products to out [num_rows, num_columns] fp32."""
-    for row in range(first, last):
+    """Write columns [first, last) of products to out [num_rows, num_columns] fp32."""
+    for row in range(out.shape[0]):
         scale = row_scales[row]
-        for column in range(sums.shape[1]):
+        for column in range(first, last):
             out[row, column] = np.float32(sums[row, column]) * scale * column_scales[column] + bias[column]
 
 
 @fast
-def embed(first, last, tokens, table, table_scales, out):
-    """Look tokens up in a quantized embedding."""
+def embed(first, last, tokens, packed, table_scales, out):
+    """Look tokens up in a quantized embedding, packed as `product.pack` does."""
+    size = out.shape[1]
     for row in range(first, last):
         token = tokens[row]
         scale = table_scales[token]
-        for channel in range(out.shape[1]):
-            out[row, channel] = np.float32(table[token, channel]) * scale
+        start = token // LANES * LANES * size + token % LANES * 4
+        for four in range(size // 4):
+            for each in range(4):
+                out[row, 4 * four + each] = np.float32(packed[start + 4 * LANES * four + each]) * scale
 
 
 @fast
@@ -76,19 +80,20 @@ def add_norm_quantize(first, last, sums, row_scales, column_scales, bias, eps, h
 
 
 @fast
-def head_quantize(first, last, hidden, weight, eps, width, codes, scales):
-    """The last RMSNorm: rotate back, normalize, weigh, rotate."""
+def head_quantize(first, last, hidden, weight, eps, hartley, codes, scales):
+    """The last RMSNorm: undo the spreading, normalize, weigh, spread."""
     size = hidden.shape[1]
+    width = size // len(hartley)
     values = np.empty((1, size), np.float32)
     sets = values.reshape(width, size // width)
     for row in range(first, last):
         for channel in range(size):
             values[0, channel] = hidden[row, channel]
-        _rotate(sets)
+        _spread(sets, hartley)
         factor = _rms_factor(values, eps)
         for channel in range(size):
             values[0, channel] *= factor * weight[channel]
-        _rotate(sets)
+        _spread(sets, hartley)
         _quantize_row(values, np.float32(1.0), row, codes, scales)
 
 
@@ -129,7 +134,21 @@ def _quantize_row(values, factor, row, codes, scales):
     scales[row] = peak / _CODE_MAX * factor
     inverse = _CODE_MAX / peak
     for channel in range(values.shape[1]):
-        codes[row, channel] = np.int8(as_int(values[0, channel] * inverse + _SHIFTER) - _SHIFTER_BITS)
+        codes[row, channel] = np.uint8(as_int(values[0, channel] * inverse + _SHIFTER) - _CODE_BITS)
+
+
+@fast
+def _spread(sets, hartley):
+    """`_rotate`, then mix each run of neighbours by a symmetric matrix."""
+    _rotate(sets)
+    mixed = np.empty((1, sets.shape[1]), np.float32)
+    for at in range(sets.shape[0]):
+        mixed[:] = 0.0
+        for each in range(sets.shape[1]):
+            for other in range(sets.shape[1]):
+                mixed[0, other] += sets[at, each] * hartley[each, other]
+        for each in range(sets.shape[1]):
+            sets[at, each] = mixed[0, each]
 
 
 @fast
