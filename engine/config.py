@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from engine.kv_layout import check_format, check_skip_layers
 
 MODEL_IMPLS = ("auto", "lean", "transformers")
+QUANTIZATIONS = ("auto", "none", "int8")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 BLOCK_SIZES = (8, 16, 32, 64)
 
@@ -105,6 +106,9 @@ class EngineConfig:
     """`lean`: our own forward; `transformers`: its modules over our cache; `auto`: lean for the models that it knows."""
     dtype: str = "auto"
     """Weights and activations; `auto`: bfloat16 where the device is fast at it, else float32."""
+    quantization: str = "auto"
+    """Of the weights and of what they are multiplied with: `none`, `int8`, or `auto`: int8 on a CPU that is fast at it,
+    unless a dtype is asked for."""
     device: str = "auto"
     """`auto`: cuda where there is one, else cpu."""
     max_model_len: int | None = None
@@ -119,5 +123,7 @@ class EngineConfig:
             raise ValueError(f"model_impl: got {self.model_impl!r}, wanted one of {MODEL_IMPLS}")
         if self.dtype not in DTYPES:
             raise ValueError(f"dtype: got {self.dtype!r}, wanted one of {DTYPES}")
+        if self.quantization not in QUANTIZATIONS:
+            raise ValueError(f"quantization: got {self.quantization!r}, wanted one of {QUANTIZATIONS}")
         if self.max_model_len is not None and self.max_model_len < 1:
             raise ValueError(f"max_model_len: got {self.max_model_len}, wanted at least 1")

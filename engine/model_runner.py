@@ -33,6 +33,7 @@ from engine.model_store import weight_digest
 from engine.models.interface import Model
 from engine.open_blocks import OpenBlocks
 from engine.sampler import NOT_FINITE, Sampler
+from engine.weight_format import INT8, NONE, choose_quantization
 from kernels import ops
 from kernels.plan import IntArray, StepPlan
 from kernels.quant import parse_kv_format
@@ -65,9 +66,11 @@ class ModelRunner:
         """Said once at start, for people."""
         self._sampler = sampler or Sampler()
         self._format = parse_kv_format(config.cache.kv_cache_dtype)
-        per_channel = self._format.per_channel_keys
+        self.quantization = NONE
+        """`none` or `int8`: of the weights."""
         self._model = self._load(folder)
         self.model_config = self._model.config
+        per_channel = self._format.per_channel_keys
         self._backend = choose_backend(self.device, self.model_config.head_dim, per_channel=per_channel)
         if per_channel and self._backend == "torch":
             self.warnings.append(f"{self._format.name} runs on torch's kernels here, which are slower than numba's")
@@ -132,6 +135,7 @@ class ModelRunner:
             "architecture": self.model_config.architecture,
             "model_impl": type(self._model).__name__,
             "dtype": _name(self.dtype),
+            "quantization": self.quantization,
             "kv_cache_dtype": self._format.name if self._format.quantized else _name(self.dtype),
             "kv_skip_layers": format_layers(self.kv_layout.skipped_layers),
             "block_size": str(self.config.cache.block_size),
@@ -179,6 +183,8 @@ class ModelRunner:
         """The lean forward where it knows the model, else the modules of transformers."""
         if (lean := lean_config(folder, self.config.model_impl)) is not None:
             kv_layout(self.config, lean, self.dtype, frozenset())  # refuse what does not fit before the load
+            config = self.config
+            self.quantization = choose_quantization(config.quantization, lean, dtype=config.dtype, device=self.device)
             return load_model(
                 folder,
                 lean,
@@ -186,6 +192,11 @@ class ModelRunner:
                 device=self.device,
                 max_position=lean.max_position,
                 rotate_values=self._format.rotated,
+                quantization=self.quantization,
+            )
+        if self.config.quantization == INT8:
+            raise ConfigError(
+                "--quantization: got 'int8', which the modules of transformers do not have; wanted 'none'"
             )
         from engine.models.generic import load_generic  # slow to import, and most models do without
 
