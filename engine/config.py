@@ -81,6 +81,8 @@ class EngineConfig:
     """Weights and activations; `auto`: bfloat16 where the device is fast at it, else float32."""
     device: str = "auto"
     """`auto`: cuda where there is one, else cpu."""
+    enforce_eager: bool = False
+    """True: no CUDA graphs; decode steps are launched kernel by kernel."""
     max_model_len: int | None = None
     """Tokens of prompt and answer together; None: the model's limit or the pool, whichever is smaller."""
     cache: CacheConfig = field(default_factory=CacheConfig)

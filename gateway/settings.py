@@ -62,6 +62,8 @@ class Settings(BaseSettings):
     """What computes the model: our own lean forward, the modules of transformers, or lean for the models it knows."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Type of weights and activations; auto is bfloat16 where the device is fast at it, else float32."""
+    enforce_eager: bool = False
+    """On a GPU, launch decode steps kernel by kernel and not as CUDA graphs: slower, starts sooner, takes less memory."""
     block_size: int = 32
     """Tokens in a block of the KV cache: 8, 16, 32 or 64."""
     num_blocks: int | None = Field(None, ge=2)

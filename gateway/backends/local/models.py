@@ -39,6 +39,7 @@ def engine_config(settings: Settings, files: ModelFiles) -> EngineConfig:
         model_path=str(files.folder),
         model_impl=settings.model_impl,
         dtype=settings.dtype,
+        enforce_eager=settings.enforce_eager,
         max_model_len=settings.max_model_len,
         cache=CacheConfig(
             block_size=settings.block_size,
