@@ -20,6 +20,7 @@ from engine.batch import ScheduledRequest, SchedulerOutput, StepOutput
 from engine.config import EngineConfig
 from engine.device import to_device
 from engine.errors import ConfigError
+from engine.graphs import Capture, DecodeGraphs, capture_cuda
 from engine.inputs import build_inputs
 from engine.kv_cache import KVCache, choose_num_blocks, kv_layout, num_open_blocks
 from engine.kv_layout import SKIP_AUTO, format_layers, parse_skip_layers
@@ -45,13 +46,21 @@ _NUMBA_CHANNELS = 16
 class ModelRunner:
     """A loaded model with its pool, warmed up."""
 
-    def __init__(self, config: EngineConfig, *, sampler: Sampler | None = None, num_threads: int | None = None) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        *,
+        sampler: Sampler | None = None,
+        num_threads: int | None = None,
+        capture: Capture | None = None,
+    ) -> None:
         """Load the model and allocate the pool.
 
         Args:
             config: of the engine.
             sampler: chooses tokens; a test may force them or look at the logits.
             num_threads: of torch on the CPU, for the whole process; None: one for each physical core we may use.
+            capture: how decode steps become graphs; None: as CUDA graphs on a GPU, not at all elsewhere.
 
         Raises:
             ModelLoadError: the folder's files are not those of a model that can run here.
@@ -75,9 +84,12 @@ class ModelRunner:
         if per_channel and self._backend == "torch":
             self.warnings.append(f"{self._format.name} runs on torch's kernels here, which are slower than numba's")
         self.kv_layout = kv_layout(config, self.model_config, self.dtype, self._skipped_layers())
+        if capture is None and self.device.type == "cuda" and not (config.enforce_eager or per_channel):
+            capture = capture_cuda
+        self._num_blocks = choose_num_blocks(config, self.model_config, self.kv_layout, self.device)
         self._cache = KVCache.allocate(
             self.kv_layout,
-            num_blocks=choose_num_blocks(config, self.model_config, self.kv_layout, self.device),
+            num_blocks=self._num_blocks + (capture is not None),  # one more, for the padding of graphs
             dtype=self.dtype,
             device=self.device,
             num_open=num_open_blocks(config, self.kv_layout),
@@ -95,12 +107,15 @@ class ModelRunner:
             kv_cache=self._cache.num_bytes,
         )
         self._weight_digest = weight_digest(folder)
+        self._graphs: DecodeGraphs | None = None
         self._warm_up()
+        if capture is not None:
+            self._graphs = self._capture(capture)
 
     @property
     def num_blocks(self) -> int:
         """Blocks in the pool."""
-        return self._cache.num_blocks
+        return self._num_blocks
 
     @property
     def max_num_seqs(self) -> int:
@@ -172,6 +187,8 @@ class ModelRunner:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Logits [num_sampled, vocab_size] in fp32, and [num_tokens] bool: rows whose key or value cannot be cached."""
         inputs = build_inputs(requests, self.config.cache.block_size)
+        if self._graphs is not None and self._graphs.fits(requests):
+            return self._graphs.run(inputs)
         plans = self._cache.plan_step(replace(inputs.paged, open_slots=open_slots), backend=self._backend)
         arrays = (inputs.input_ids, inputs.positions, inputs.sample_rows)
         together = to_device(np.concatenate(arrays), self.device)
@@ -205,6 +222,24 @@ class ModelRunner:
             f"{model.config.architecture} runs in the modules of transformers, slower than a lean forward"
         )
         return model
+
+    @torch.inference_mode()
+    def _capture(self, capture: Capture) -> DecodeGraphs | None:
+        """Capture decode steps; None, and a warning, where the model cannot be captured."""
+        try:
+            return DecodeGraphs(
+                self._model,
+                self._cache,
+                backend=self._backend,
+                max_num_seqs=self.max_num_seqs,
+                max_blocks=-(-self.max_model_len // self.config.cache.block_size),
+                scratch_block=self._num_blocks,
+                capture=capture,
+            )
+        except RuntimeError as error:
+            why = str(error).partition("\n")[0]
+            self.warnings.append(f"decode steps run without CUDA graphs, which this model does not allow: {why}")
+            return None
 
     def _skipped_layers(self) -> frozenset[int]:
         """Read the option, or look for outliers and tell what was found."""
