@@ -77,7 +77,8 @@ class LlamaModel:
         self._embedding = weights.take("model.embed_tokens.weight", vocab, hidden)
         rotation = hadamard(config.head_dim).double() if rotate_values else None
         self._layers = [
-            take_layer(config, weights, f"model.layers.{index}.", rotation, Linear) for index in range(config.num_layers)
+            take_layer(config, weights, f"model.layers.{index}.", rotation, Linear)
+            for index in range(config.num_layers)
         ]
         self._norm = weights.take("model.norm.weight", hidden)
         tied = config.tied_embeddings
@@ -173,9 +174,7 @@ def take_layer(
 
     changes: dict[str, Change] = {} if rotation is None else {"self_attn.v_proj": rotate_rows}
 
-    def linear(
-        sizes: dict[str, int], num_inputs: int, *, bias: bool, make: MakeProduct[Product] = make
-    ) -> Product:
+    def linear(sizes: dict[str, int], num_inputs: int, *, bias: bool, make: MakeProduct[Product] = make) -> Product:
         """One product for several projections of the same input."""
         weight = [
             weights.take(f"{prefix}{name}.weight", size, num_inputs, change=changes.get(name))
