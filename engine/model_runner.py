@@ -86,7 +86,10 @@ class ModelRunner:
         self.kv_layout = kv_layout(config, self.model_config, self.dtype, self._skipped_layers())
         if capture is None and self.device.type == "cuda" and not (config.enforce_eager or per_channel):
             capture = capture_cuda
-        self._num_blocks = choose_num_blocks(config, self.model_config, self.kv_layout, self.device)
+        int8_weights = self.quantization == INT8
+        self._num_blocks = choose_num_blocks(
+            config, self.model_config, self.kv_layout, self.device, int8_weights=int8_weights
+        )
         self._cache = KVCache.allocate(
             self.kv_layout,
             num_blocks=self._num_blocks + (capture is not None),  # one more, for the padding of graphs
@@ -102,7 +105,8 @@ class ModelRunner:
             self.model_config,
             self.kv_layout,
             self.device,
-            num_blocks=self.num_blocks,
+            int8_weights=int8_weights,
+            num_blocks=self._cache.num_blocks,
             weights=tensor_bytes(self._model),
             kv_cache=self._cache.num_bytes,
         )

@@ -79,7 +79,9 @@ def tile(
                 for panel in range(panels)
             ]
             for row in range(rows):
-                place = builder.add(builder.mul(four.index, ir.Constant(_I64, 4)), _sum_of(builder, c_start, c_step, row))
+                place = builder.add(
+                    builder.mul(four.index, ir.Constant(_I64, 4)), _sum_of(builder, c_start, c_step, row)
+                )
                 pointer = builder.bitcast(builder.gep(c_data, [place]), _I32.as_pointer())
                 number = _splat(builder, builder.load(pointer, align=1))
                 for panel in range(panels):
@@ -119,14 +121,12 @@ def meet(_context: Any, counter: Any, number: Any) -> Any:
         nothing = ir.FunctionType(ir.VoidType(), [])
         builder.call(cgutils.get_or_insert_function(builder.module, nothing, "llvm.x86.sse2.pause"), [])
         with builder.if_then(builder.icmp_signed(">", count, ir.Constant(_I64, _SPINS))):
-            builder.call(
-                cgutils.get_or_insert_function(builder.module, ir.FunctionType(_I32, []), "sched_yield"), []
-            )
+            builder.call(cgutils.get_or_insert_function(builder.module, ir.FunctionType(_I32, []), "sched_yield"), [])
         builder.branch(check)
         builder.position_at_end(done)
         return context.get_dummy_value()
 
-    return types.void(counter, types.int64), generate
+    return types.void(counter, number), generate
 
 
 def _add_products(builder: Any, total: Any, unsigned: Any, signed: Any) -> Any:

@@ -144,7 +144,8 @@ def test_rotations_are_their_own_inverse_and_keep_lengths(size: int) -> None:
 def in_threads(kernel, num_threads: int, *arguments) -> None:
     counter = np.zeros(1, np.int64)
     threads = [
-        threading.Thread(target=kernel, args=(thread, num_threads, counter, *arguments)) for thread in range(num_threads)
+        threading.Thread(target=kernel, args=(thread, num_threads, counter, *arguments))
+        for thread in range(num_threads)
     ]
     for thread in threads:
         thread.start()
