@@ -105,20 +105,19 @@ class Scheduler:
         """After a step that ran out of memory: preempt the youngest of its requests and run fewer until one ends.
 
         Also preempts those whose blocks the step was to copy, for nobody knows whether it did. The others keep their
-        progress. Returns False, and does nothing, if the step had one request only.
+        progress. Returns False if the step had one request only, which is then the caller's to end.
         """
         scheduled_ids = {part.request_id for part in scheduled.requests}
         tried = [request for request in self._running if request.request_id in scheduled_ids]
-        if len(tried) < 2:
-            return False
         self._num_seqs_limit = max(1, min(self._num_seqs_limit, len(self._running)) - 1)
         self._ended[:0] = scheduled.ended
         copied = {copy.dst for copy in scheduled.copies}
-        for request in reversed(tried):
+        for request in reversed(self._running.copy()):
             assert request.table is not None
-            if request is tried[-1] or not copied.isdisjoint(request.table.block_ids):
+            is_youngest = len(tried) > 1 and request is tried[-1]
+            if is_youngest or not copied.isdisjoint(request.table.block_ids):
                 self._preempt(request, _Step(token_budget=0))
-        return True
+        return len(tried) > 1
 
     def take_admitted(self) -> list[Admitted]:
         """Return the admissions since the last call."""
