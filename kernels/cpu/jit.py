@@ -1,7 +1,7 @@
 """Numba's decorators with this package's flags, once.
 
-All compiled functions let go of the interpreter lock, are kept on disk, and may neither reorder sums nor fuse products:
-bits are part of what they promise.
+All compiled functions let go of the interpreter lock and are kept on disk. `exact` may neither reorder sums nor fuse
+products: bits are part of what it promises. `fast` may, but not assume that NaN and infinities are away.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from numba import njit
 from numba.extending import intrinsic as _intrinsic
 from numba.extending import overload as _overload
 
+fast: Any = njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
 exact: Any = njit(nogil=True, cache=True, error_model="numpy", fastmath=False)
 intrinsic: Any = _intrinsic
 
