@@ -29,7 +29,7 @@ from engine.loader import choose_device, choose_dtype, load_model
 from engine.memory_check import disagreements, tensor_bytes
 from engine.memory_plan import default_num_seqs
 from engine.messages import SamplingParams
-from engine.model_config import lean_config
+from engine.model_config import ModelConfig, lean_config
 from engine.model_store import weight_digest
 from engine.models.interface import Model
 from engine.open_blocks import OpenBlocks
@@ -152,7 +152,7 @@ class ModelRunner:
         return {
             "weights": self._weight_digest,
             "architecture": self.model_config.architecture,
-            "model_impl": type(self._model).__name__,
+            "model_impl": "lean" if isinstance(self.model_config, ModelConfig) else "transformers",
             "dtype": _name(self.dtype),
             "quantization": self.quantization,
             "kv_cache_dtype": self._format.name if self._format.quantized else _name(self.dtype),
