@@ -57,7 +57,8 @@ class SchedulerConfig:
     long_prefill_token_threshold: int = 512
     """Prompts with more tokens to compute than this go into the long lane; 0: one lane."""
     max_step_seconds: float = 0.25
-    """Chunks are cut so that a step takes no longer, as far as past steps tell; 0: no limit but tokens."""
+    """Chunks are cut so that a step takes no longer than this, and no longer than makes it efficient, as far as past steps
+    tell; 0: no limit but tokens."""
     deterministic: bool = False
     """True: chunks end at multiples of prefill_chunk, whatever else runs and however long a step takes."""
 

@@ -189,7 +189,7 @@ class Scheduler:
         if self._config.max_step_seconds == 0 or self._config.deterministic:
             return inf
         decoding = sum(self._cost.decode_seconds(part.num_computed_tokens) for part in step.requests)
-        return self._config.max_step_seconds - self._cost.fixed - decoding
+        return min(self._config.max_step_seconds, self._cost.full_step_seconds) - self._cost.fixed - decoding
 
     def _has_work(self, lane: Lane, prefilling: list[Request]) -> bool:
         return bool(prefilling) or self._waiting.next(lane) is not None
