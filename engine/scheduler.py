@@ -186,10 +186,11 @@ class Scheduler:
         self._serve(Lane.LONG, prefilling[Lane.LONG], step, rest, may_admit=may_admit)
 
     def _seconds_left(self, step: SchedulerOutput) -> float:
-        if self._config.max_step_seconds == 0 or self._config.deterministic:
+        limit = self._config.max_step_seconds
+        if limit == 0 or self._config.deterministic:
             return inf
         decoding = sum(self._cost.decode_seconds(part.num_computed_tokens) for part in step.requests)
-        return min(self._config.max_step_seconds, self._cost.full_step_seconds) - self._cost.fixed - decoding
+        return (self._cost.full_step_seconds if limit is None else limit) - self._cost.fixed - decoding
 
     def _has_work(self, lane: Lane, prefilling: list[Request]) -> bool:
         return bool(prefilling) or self._waiting.next(lane) is not None

@@ -79,7 +79,7 @@ class NoisyCost(StepCost):
         super().observe(requests, seconds * self.rng.uniform(0.8, 1.25))
 
 
-@pytest.mark.parametrize("fixed", [0.01, 0.028, 1.0])
+@pytest.mark.parametrize("fixed", [0.01, 0.028])
 def test_step_cost_finds_the_fixed_part_while_long_prompts_leave_no_step_to_itself(fixed: float) -> None:
     load = [Arrival(0.0, "any", 7500, 30) for _ in range(30)]
     outcome = simulate(load, SchedulerConfig(), num_blocks=9000, scheduler_cost=(cost := NoisyCost(fixed=fixed)))
@@ -94,7 +94,7 @@ def test_steps_keep_to_their_time_once_the_machine_is_known(data: st.DataObject)
     truth = StepCost(fixed=0.028 * factor, row=factor / 1200, read=2e-6 * factor, pair=1e-7 * factor, fits=False)
     lengths = data.draw(st.lists(st.integers(1, 3000), min_size=2, max_size=8))
     load = [Arrival(0.3 * i, "any", length, 8) for i, length in enumerate(lengths)]
-    config = SchedulerConfig(max_num_seqs=4)
+    config = SchedulerConfig(max_num_seqs=4, max_step_seconds=0.25)
     warm = simulate([Arrival(0.0, "warm", 6000, 40)], config, truth=truth, scheduler_cost=(cost := StepCost()))
     assert warm.num_steps > 40
     outcome = simulate(load, config, truth=truth, scheduler_cost=cost)
