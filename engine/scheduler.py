@@ -60,6 +60,7 @@ class Scheduler:
         self._answers: dict[str, list[Request]] = {}  # by the client's id, those that have not ended
         self._running: list[Request] = []  # oldest first
         self._waiting = WaitingRoom(config, cache, self._running)
+        self._max_num_seqs = config.max_num_seqs
         self._arrivals = itertools.count()
         self._num_steps = 0
         self._admitted: list[Admitted] = []
@@ -239,7 +240,7 @@ class Scheduler:
         """Ask for blocks and a place; the long lane leaves some of both to the short one."""
         blocks, sequences = self._headroom_left() if request.lane is Lane.LONG and self._running else (0, 0)
         num_sequences = sum(running.num_sequences for running in self._running) + request.num_sequences
-        if num_sequences > self._config.max_num_seqs - sequences:
+        if num_sequences > self._max_num_seqs - sequences:
             return None
         return self._cache.admit(
             match,
@@ -255,7 +256,7 @@ class Scheduler:
             return 0, 0
         blocks, sequences = (
             int(config.num_blocks * SHORT_LANE_HEADROOM),
-            int(self._config.max_num_seqs * SHORT_LANE_HEADROOM),
+            int(self._max_num_seqs * SHORT_LANE_HEADROOM),
         )
         for request in self._running:
             if request.lane is Lane.SHORT and request.table is not None:
