@@ -41,6 +41,7 @@ fmt: $(STAMP) ## format and fix
 
 bench: $(STAMP) ## the benchmarks that need no peer
 	$(BIN)/python -m benchmarks.prefixcache
+	$(BIN)/python -m benchmarks.scheduling
 	$(BIN)/python -m benchmarks.kernels
 	$(BIN)/python -m benchmarks.ttft
 

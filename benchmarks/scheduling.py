@@ -52,9 +52,9 @@ def lanes(run: Run) -> None:
         base = run(load, FIRST_COME, until=MINUTES)
         for policy, config in (
             ("one lane, 2,048 tokens a step", FIRST_COME),
-            ("one lane, 0.25 s a step", ONE_LANE),
+            ("one lane, bounded step", ONE_LANE),
             ("two lanes, 2,048 tokens a step", NO_TIME),
-            ("two lanes, 0.25 s a step", DEFAULTS),
+            ("two lanes, bounded step", DEFAULTS),
         ):
             o = run(load, config, until=MINUTES)
             rate, base_rate = o.prefilled["long"] / o.seconds, base.prefilled["long"] / base.seconds

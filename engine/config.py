@@ -70,8 +70,9 @@ class SchedulerConfig:
     """Most prompt tokens of one request in one step; 0: no limit but the step's."""
     long_prefill_token_threshold: int = 512
     """Prompts with more tokens to compute than this go into the long lane; 0: one lane."""
-    max_step_seconds: float = 0.25
-    """Chunks are cut so that a step takes no longer, as far as past steps tell; 0: no limit but tokens."""
+    max_step_seconds: float | None = None
+    """Chunks are cut so that a step takes no longer, as far as past steps tell; None: no longer than makes it efficient on
+    this machine; 0: no limit but tokens."""
     deterministic: bool = False
     """True: chunks end at multiples of prefill_chunk, whatever else runs and however long a step takes."""
 
@@ -81,8 +82,8 @@ class SchedulerConfig:
             if value is not None and value < 1:
                 raise ValueError(f"{name}: got {value}, wanted at least 1")
         for name in ("prefill_chunk", "long_prefill_token_threshold", "max_step_seconds"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name}: got {getattr(self, name)}, wanted 0 (no limit) or more")
+            if (value := getattr(self, name)) is not None and not value >= 0:
+                raise ValueError(f"{name}: got {value}, wanted 0 (no limit) or more")
         largest = (self.max_num_batched_tokens - (self.max_num_seqs or 0)) // 2
         if self.deterministic and not 1 <= self.prefill_chunk <= largest:
             raise ValueError(

@@ -12,7 +12,7 @@ from operator import attrgetter
 from engine.fairness import FairShare
 from engine.request import Request
 
-LONG_LANE_SHARE = 1 / 4
+LONG_LANE_SHARE = 1 / 8
 """Of a step's prefill, to the long lane while both lanes have work: it never starves."""
 SHORT_LANE_HEADROOM = 1 / 8
 """Of blocks and sequences: the short lane's, used or not, while anything runs. Else a short prompt would wait for the end

@@ -209,10 +209,11 @@ class Scheduler:
         self._serve(Lane.LONG, prefilling[Lane.LONG], step, rest, may_admit=may_admit)
 
     def _seconds_left(self, step: SchedulerOutput) -> float:
-        if self._config.max_step_seconds == 0 or self._config.deterministic:
+        limit = self._config.max_step_seconds
+        if limit == 0 or self._config.deterministic:
             return inf
         decoding = sum(self._cost.decode_seconds(part.num_computed_tokens) for part in step.requests)
-        return self._config.max_step_seconds - self._cost.fixed - decoding
+        return (self._cost.full_step_seconds if limit is None else limit) - self._cost.fixed - decoding
 
     def _has_work(self, lane: Lane, prefilling: list[Request]) -> bool:
         return bool(prefilling) or self._waiting.next(lane) is not None
@@ -261,7 +262,7 @@ class Scheduler:
         """Ask for blocks and a place; the long lane leaves some of both to the short one."""
         blocks, sequences = self._headroom_left() if request.lane is Lane.LONG and self._running else (0, 0)
         num_sequences = sum(running.num_sequences for running in self._running) + request.num_sequences
-        if num_sequences > self._num_seqs_limit - sequences:
+        if num_sequences > self._num_seqs_limit - sequences and self._running:
             return None
         return self._cache.admit(
             match,

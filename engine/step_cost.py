@@ -2,24 +2,28 @@
 
     seconds = fixed + row * rows + read * (context of the decode rows) + pair * (query-key pairs of the chunks)
 
-The engine measures; a coefficient takes the share of an error that it had in the prediction. So all stay positive, no
-unit matters, one outlier cannot do much, and a machine a hundred times faster than the start values is learned in
-a hundred steps.
-
-Source: multiplicative algebraic reconstruction, Gordon, Bender and Herman 1970.
+The engine measures. The four coefficients are those of least squares on relative errors over the last hundred steps or
+so, none of them negative; what those steps do not tell stays as it was.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import exp, inf, log, sqrt
+from math import inf, sqrt
 
 from engine.batch import ScheduledRequest
 
-RATE = 0.25
-"""Of an error that one step corrects."""
+FIXED_SHARE = 1 / 9
+"""Of a full step: longer ones would hardly be faster, and make everybody wait."""
+MEMORY = 0.99
+"""Weight that a step keeps with each later one."""
+START_WEIGHT = 0.1
+"""Of each value to start from, in steps."""
 MAX_ERROR = 4.0
 """A step that took more than this many times longer (or shorter) than predicted counts as one that took so many."""
+FORGOTTEN = 1e-30
+MAX_FALL = 0.5
+"""What a step leaves of a coefficient at least, so that none vanishes for good."""
 
 
 class StepCost:
@@ -37,6 +41,15 @@ class StepCost:
         self.pair = pair
         """Seconds a (token, earlier token) pair of a chunk."""
         self._fits = fits
+        # Decayed sums over steps of x_i * x_j and of x_i, where sum(c_i * x_i) should be 1; a little speaks for the start.
+        start = [fixed, row, read, pair]
+        self._products = [[START_WEIGHT / c**2 if i == j else 0.0 for j in range(4)] for i, c in enumerate(start)]
+        self._sums = [START_WEIGHT / c for c in start]
+
+    @property
+    def full_step_seconds(self) -> float:
+        """What a step takes that is long enough to be efficient."""
+        return self.fixed / FIXED_SHARE
 
     def decode_seconds(self, context: int) -> float:
         """Predict what one decode row adds."""
@@ -62,19 +75,34 @@ class StepCost:
         rows = context = 0
         pairs = 0.0
         for request in requests:
-            rows += request.num_new_tokens
-            if request.num_new_tokens == 1:
+            num_tokens = len(request.token_ids)
+            rows += num_tokens
+            if num_tokens == 1:
                 context += request.num_computed_tokens
             else:
-                pairs += _pairs(request.num_new_tokens, request.num_computed_tokens)
-        parts = (self.fixed, self.row * rows, self.read * context, self.pair * pairs)
-        predicted = sum(parts)
-        error = min(MAX_ERROR, max(1 / MAX_ERROR, seconds / predicted))
-        exponent = RATE * log(error) / predicted
-        self.fixed *= exp(exponent * parts[0])
-        self.row *= exp(exponent * parts[1])
-        self.read *= exp(exponent * parts[2])
-        self.pair *= exp(exponent * parts[3])
+                pairs += _pairs(num_tokens, request.num_computed_tokens)
+        coefficients = [self.fixed, self.row, self.read, self.pair]
+        predicted = self.fixed + self.row * rows + self.read * context + self.pair * pairs
+        seconds = min(predicted * MAX_ERROR, max(predicted / MAX_ERROR, seconds))
+        self._remember([1 / seconds, rows / seconds, context / seconds, pairs / seconds])
+        self.fixed, self.row, self.read, self.pair = self._descend(coefficients)
+
+    def _remember(self, features: list[float]) -> None:
+        for i, feature in enumerate(features):
+            self._sums[i] = self._sums[i] * MEMORY + feature
+            products = self._products[i]
+            for j, other in enumerate(features):
+                products[j] = products[j] * MEMORY + feature * other
+
+    def _descend(self, coefficients: list[float]) -> list[float]:
+        """Move each coefficient in turn to where it fits best beside the others."""
+        for i, products in enumerate(self._products):
+            if products[i] < FORGOTTEN:  # no step for so long had such a part
+                continue
+            others = sum(product * c for product, c in zip(products, coefficients, strict=True))
+            best = coefficients[i] + (self._sums[i] - others) / products[i]
+            coefficients[i] = max(coefficients[i] * MAX_FALL, best)
+        return coefficients
 
 
 def _pairs(num_tokens: int, context: int) -> float:

@@ -100,9 +100,9 @@ class Settings(BaseSettings):
     """Most prompt tokens of one request in one step; none or 0 leaves only the step's own limit."""
     long_prefill_token_threshold: int = Field(512, ge=0)
     """Prompts with more tokens to compute than this do not hold up shorter ones; 0 treats all alike."""
-    max_step_seconds: float = Field(0.25, ge=0, allow_inf_nan=False)
+    max_step_seconds: float | None = Field(None, ge=0, allow_inf_nan=False)
     """Longest step, in seconds, that prompts are cut for: what a running answer waits for its next token at most, as far
-    as measured steps tell; 0 cuts by tokens only."""
+    as measured steps tell. By default what is efficient on this machine; 0 cuts by tokens only."""
     kv_cache_dtype: KVCacheDtype = "auto"
     """Format of the KV cache; auto is the model's type, int8 takes about half of 16 bits."""
     kv_skip_layers: str = Field("auto", pattern=KV_SKIP_LAYERS)

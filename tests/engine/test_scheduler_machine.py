@@ -41,7 +41,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         budget=st.integers(0, 40),
         chunk=st.sampled_from([0, 1, 5, 16]),
         threshold=st.sampled_from([0, 12, 512]),
-        seconds=st.sampled_from([0.0, 0.25]),
+        seconds=st.sampled_from([0.0, 0.01, None]),
         reserve=st.sampled_from([0, 8, 64]),
         cap=st.sampled_from([0.25, 0.5, 1.0]),
         deterministic=st.booleans(),

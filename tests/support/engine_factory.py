@@ -21,7 +21,7 @@ def make_config(
     max_num_batched_tokens: int = 64,
     prefill_chunk: int = 16,
     long_prefill_token_threshold: int = 512,
-    max_step_seconds: float = 0.0,
+    max_step_seconds: float | None = 0.0,
     deterministic: bool = False,
     **cache: object,
 ) -> EngineConfig:
