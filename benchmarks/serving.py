@@ -34,14 +34,13 @@ def main() -> int:
     args = _arguments()
     sides = _sides(args)
     report = _report_to_extend(args.add_to, args.serve)
-    failures = 0
+    path, failures = args.add_to or DEFAULT_JSON, 0
     for _ in range(args.rounds):
         for load in (LOADS[name] for name in args.loads):
             for name in args.sides:
                 failures += not _run(sides[name], load, report)
+                path.write_text(json.dumps(report, indent=1) + "\n")  # each run at once: minutes went into it
     print_table(report)
-    path = args.add_to or DEFAULT_JSON
-    path.write_text(json.dumps(report, indent=1) + "\n")
     return int(failures > 0)
 
 
