@@ -1,4 +1,4 @@
-"""Reads a GGUF file of the Llama family: its weights in float32, and the files a safetensors folder has beside them.
+"""Reads a GGUF file of the Llama family, Qwen2 and Qwen3 included: its weights in float32, and the files a safetensors folder has beside them.
 
 Weights come out exactly as the file holds them. The tokenizer is built from the file's vocabulary and merges; which
 pre-tokenizer goes with them is looked up by the name the file gives. Knows no folder layout and no network. Loads no
@@ -14,23 +14,35 @@ from typing import Any
 import gguf
 import numpy as np
 import numpy.typing as npt
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from engine.errors import ModelLoadError
 
 _CONTROL, _USER_DEFINED = 3, 4  # token types that are matched before the merges run
 
+_ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
 _LAYER_NAMES = {
     "attn_norm": "input_layernorm",
     "attn_q": "self_attn.q_proj",
     "attn_k": "self_attn.k_proj",
     "attn_v": "self_attn.v_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
     "attn_output": "self_attn.o_proj",
     "ffn_norm": "post_attention_layernorm",
     "ffn_gate": "mlp.gate_proj",
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
+_QWEN_PIECES = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)",  # English contractions
+    r"[^\r\n\p{L}\p{N}]?\p{L}+",  # a word and what stands before it
+    r"\p{N}",  # digits, one by one
+    r" ?[^\s\p{L}\p{N}]+[\r\n]*",  # signs, and the line's end
+    r"\s*[\r\n]+",
+    r"\s+(?!\S)",
+    r"\s+",
+)
 _TOP_NAMES = {
     "token_embd.weight": "model.embed_tokens.weight",
     "output_norm.weight": "model.norm.weight",
@@ -46,9 +58,11 @@ class GgufModel:
             self._reader = gguf.GGUFReader(path)
         except (OSError, ValueError, KeyError, IndexError) as error:
             raise ModelLoadError(f"{path.name}: not a readable GGUF file ({error})") from error
-        architecture = self._field("general.architecture")
-        if architecture != "llama":
-            raise ModelLoadError(f"{path.name}: architecture: got {architecture!r}, wanted 'llama'")
+        self._architecture = str(self._field("general.architecture"))
+        if self._architecture not in _ARCHITECTURES:
+            raise ModelLoadError(
+                f"{path.name}: architecture: got {self._architecture!r}, wanted one of {', '.join(_ARCHITECTURES)}"
+            )
 
     @property
     def num_tensors(self) -> int:
@@ -68,10 +82,10 @@ class GgufModel:
 
     def tensors(self) -> Iterator[tuple[str, npt.NDArray[np.float32]]]:
         """Yield (name, [rows, columns] or [columns]) under the names of a safetensors folder, in float32."""
-        heads = {
-            "attn_q": int(self._field("llama.attention.head_count")),
-            "attn_k": int(self._field("llama.attention.head_count_kv")),
-        }
+        heads = {}
+        if self._architecture == "llama":  # the others keep their rows as they are
+            heads["attn_q"] = int(self._own("attention.head_count"))
+            heads["attn_k"] = int(self._own("attention.head_count_kv", heads["attn_q"]))
         for tensor in self._reader.tensors:
             values = np.asarray(gguf.quants.dequantize(tensor.data, tensor.tensor_type), dtype=np.float32)
             values = values.reshape(tuple(int(size) for size in reversed(tensor.shape)))
@@ -82,24 +96,26 @@ class GgufModel:
 
     def config(self) -> dict[str, Any]:
         """Return the contents of config.json."""
-        num_heads = int(self._field("llama.attention.head_count"))
-        hidden_size = int(self._field("llama.embedding_length"))
+        num_heads = int(self._own("attention.head_count"))
+        hidden_size = int(self._own("embedding_length"))
+        head_dim = self._own("attention.key_length", self._own("rope.dimension_count", hidden_size // num_heads))
         names = {str(tensor.name) for tensor in self._reader.tensors}
         return {
-            "architectures": ["LlamaForCausalLM"],
-            "model_type": "llama",
+            "architectures": [_ARCHITECTURES[self._architecture]],
+            "model_type": self._architecture,
             "attention_bias": False,
             "mlp_bias": False,
             "hidden_act": "silu",
             "hidden_size": hidden_size,
-            "head_dim": int(self._field("llama.rope.dimension_count", hidden_size // num_heads)),
-            "intermediate_size": int(self._field("llama.feed_forward_length")),
-            "max_position_embeddings": int(self._field("llama.context_length")),
+            "head_dim": int(head_dim),
+            "intermediate_size": int(self._own("feed_forward_length")),
+            "max_position_embeddings": int(self._own("context_length")),
             "num_attention_heads": num_heads,
-            "num_hidden_layers": int(self._field("llama.block_count")),
-            "num_key_value_heads": int(self._field("llama.attention.head_count_kv")),
-            "rms_norm_eps": _shortest(self._field("llama.attention.layer_norm_rms_epsilon")),
-            "rope_theta": _shortest(self._field("llama.rope.freq_base", 10_000.0)),
+            "num_hidden_layers": int(self._own("block_count")),
+            "num_key_value_heads": int(self._own("attention.head_count_kv", num_heads)),
+            "rms_norm_eps": _shortest(self._own("attention.layer_norm_rms_epsilon")),
+            "rope_theta": _shortest(self._own("rope.freq_base", 10_000.0)),
+            **self._rope_scaling(),
             "tie_word_embeddings": "output.weight" not in names,
             "torch_dtype": "float32",
             "vocab_size": len(self._field("tokenizer.ggml.tokens")),
@@ -118,7 +134,10 @@ class GgufModel:
         merges = [_pair(str(merge)) for merge in self._field("tokenizer.ggml.merges")]
         vocab = {token: token_id for token_id, token in enumerate(tokens)}
         tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges))
-        tokenizer.pre_tokenizer = _pre_tokenizer(str(self._field("tokenizer.ggml.pre", "default")))
+        name = str(self._field("tokenizer.ggml.pre", "default"))
+        tokenizer.pre_tokenizer = _pre_tokenizer(name)
+        if name == "qwen2":
+            tokenizer.normalizer = normalizers.NFC()
         tokenizer.decoder = decoders.ByteLevel()
         types = [int(kind) for kind in self._field("tokenizer.ggml.token_type")]
         for token, kind in zip(tokens, types, strict=True):
@@ -134,7 +153,7 @@ class GgufModel:
         ids = {short: self._field(f"tokenizer.ggml.{name}_token_id", None) for name, short in names.items()}
         return {
             "tokenizer_class": "PreTrainedTokenizerFast",
-            "model_max_length": int(self._field("llama.context_length")),
+            "model_max_length": int(self._own("context_length")),
             "add_prefix_space": bool(self._field("tokenizer.ggml.add_space_prefix", False)),
             "clean_up_tokenization_spaces": False,
             **{f"{short}_token": str(tokens[int(value)]) for short, value in ids.items() if value is not None},
@@ -144,6 +163,22 @@ class GgufModel:
         names = {"bos": "bos", "eos": "eos", "padding": "pad"}
         ids = {short: self._field(f"tokenizer.ggml.{name}_token_id", None) for name, short in names.items()}
         return {f"{short}_token_id": int(value) for short, value in ids.items() if value is not None}
+
+    def _rope_scaling(self) -> dict[str, Any]:
+        """The entry of config.json, where the file has a scaling."""
+        kind = str(self._own("rope.scaling.type", "none"))
+        if kind == "none":
+            return {}
+        if kind not in ("linear", "yarn"):
+            raise ModelLoadError(f"rope.scaling.type: got {kind!r}, wanted none, linear or yarn")
+        scaling = {"rope_type": kind, "factor": _shortest(self._own("rope.scaling.factor"))}
+        if (original := self._own("rope.scaling.original_context_length", None)) is not None:
+            scaling["original_max_position_embeddings"] = int(original)
+        return {"rope_scaling": scaling}
+
+    def _own(self, name: str, *default: Any) -> Any:
+        """A field under the name of the architecture."""
+        return self._field(f"{self._architecture}.{name}", *default)
 
     def _field(self, name: str, *default: Any) -> Any:
         field = self._reader.get_field(name)
@@ -176,16 +211,20 @@ def _halves(weight: npt.NDArray[np.float32], num_heads: int) -> npt.NDArray[np.f
 
 
 def _pre_tokenizer(name: str) -> pre_tokenizers.PreTokenizer:
-    """Every digit by itself first, then GPT-2's pattern.
+    """How text is cut before the merges run.
 
-    It matters beyond digits: white space before a number is its own piece, so that runs of it merge.
-    Source: LLAMA_VOCAB_PRE_TYPE_SMOLLM in llama.cpp's llama-vocab.cpp.
+    SmolLM takes every digit by itself first, then GPT-2's pattern. It matters beyond digits: white space before a number
+    is its own piece, so that runs of it merge. Qwen has a pattern of its own, which does both at once.
+    Source: LLAMA_VOCAB_PRE_TYPE_SMOLLM and _QWEN2 in llama.cpp's llama-vocab.cpp.
     """
-    if name != "smollm":
-        raise ModelLoadError(f"tokenizer.ggml.pre: got {name!r}, wanted 'smollm'")
-    return pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-    )
+    if name == "smollm":
+        return pre_tokenizers.Sequence(
+            [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+        )
+    if name == "qwen2":
+        words = pre_tokenizers.Split(Regex("|".join(_QWEN_PIECES)), behavior="isolated")
+        return pre_tokenizers.Sequence([words, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    raise ModelLoadError(f"tokenizer.ggml.pre: got {name!r}, wanted 'smollm' or 'qwen2'")
 
 
 def _pair(merge: str) -> tuple[str, str]:

@@ -55,7 +55,9 @@ def plan_step(
     raise ValueError(f"backend: got {backend!r}, wanted one of {', '.join(BACKENDS)}")
 
 
-def static_plan(num_requests: int, max_blocks: int, layer: LayerKV, *, backend: str = "torch") -> StaticPlan:
+def static_plan(
+    num_requests: int, max_blocks: int, layer: LayerKV, *, backend: str = "torch", deterministic: bool = False
+) -> StaticPlan:
     """Prepare decode steps of a fixed number of requests, for a graph that is captured once and replayed.
 
     Args:
@@ -63,6 +65,7 @@ def static_plan(num_requests: int, max_blocks: int, layer: LayerKV, *, backend: 
         max_blocks: most blocks of a request.
         layer: any layer of the cache, not per_channel.
         backend: as for `plan_step`. Only `triton` can be captured: the others plan each step anew, to run the same code.
+        deterministic: as for `plan_step`.
 
     Raises:
         ValueError: per_channel, whose open blocks are another number in every step.
@@ -73,8 +76,8 @@ def static_plan(num_requests: int, max_blocks: int, layer: LayerKV, *, backend: 
     if backend == "triton":
         from kernels.gpu.static_plan import TritonStaticPlan
 
-        return TritonStaticPlan.build(num_requests, max_blocks, layer)
-    return ReplannedPlan(functools.partial(plan_step, layer=layer, backend=backend))
+        return TritonStaticPlan.build(num_requests, max_blocks, layer, deterministic=deterministic)
+    return ReplannedPlan(functools.partial(plan_step, layer=layer, backend=backend, deterministic=deterministic))
 
 
 def store_kv(

@@ -189,7 +189,7 @@ def _decode_rows(
     starts = prefix[requests]
     if split_tokens is None:
         lengths = np.concatenate((limits - starts, [run.num_tokens for run in runs])).astype(np.int64)
-        split_tokens = choose_split_tokens(lengths, layer.key.shape[1], _num_multiprocessors(layer.key.device))
+        split_tokens = choose_split_tokens(lengths, layer.key.shape[1], num_multiprocessors(layer.key.device))
     before = -(-starts // split_tokens)
     own = -(-(limits - starts) // split_tokens)
     open_slots = (
@@ -226,6 +226,6 @@ def _upload(arrays: list[IntArray], device: torch.device) -> list[torch.Tensor]:
     return [part.view(array.shape) for part, array in zip(parts, arrays, strict=True)]
 
 
-def _num_multiprocessors(device: torch.device) -> int:
-    """1 in interpreter mode: nothing runs side by side there."""
+def num_multiprocessors(device: torch.device) -> int:
+    """Return how many there are; 1 in interpreter mode: nothing runs side by side there."""
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1

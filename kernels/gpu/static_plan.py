@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from kernels.gpu.paged_decode import DecodeRows, choose_split_tokens
-from kernels.gpu.plan import TritonPlan, _num_multiprocessors
+from kernels.gpu.paged_decode import DETERMINISTIC_SPLIT_TOKENS, DecodeRows, choose_split_tokens
+from kernels.gpu.plan import TritonPlan, num_multiprocessors
 from kernels.layout import LayerKV
 from kernels.plan import IntArray, PagedBatch
 
@@ -25,11 +25,15 @@ class TritonStaticPlan:
     num_blocks: int  # of a row of the tables
 
     @classmethod
-    def build(cls, num_requests: int, max_blocks: int, layer: LayerKV) -> TritonStaticPlan:
+    def build(
+        cls, num_requests: int, max_blocks: int, layer: LayerKV, *, deterministic: bool = False
+    ) -> TritonStaticPlan:
         """Lay out a plan of so many rows, of at most so many blocks each, with nothing in it yet."""
         device = layer.key.device
         longest = np.full(num_requests, max_blocks * layer.block_size, dtype=np.int64)
-        split_tokens = choose_split_tokens(longest, layer.key.shape[1], _num_multiprocessors(device))
+        split_tokens = DETERMINISTIC_SPLIT_TOKENS
+        if not deterministic:
+            split_tokens = choose_split_tokens(longest, layer.key.shape[1], num_multiprocessors(device))
         max_splits = -(-int(longest[0]) // split_tokens)
         flat = torch.zeros(num_requests * (max_blocks + 7), dtype=torch.int32, device=device)
         rows = flat[num_requests * max_blocks :].view(7, num_requests)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import gguf
 import numpy as np
 import pytest
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, Qwen2Tokenizer
 
 from engine.errors import ModelLoadError
 from engine.gguf import GgufModel
-from tests.engine.tiny_gguf import HEADS, HIDDEN, SPECIAL, write_gguf
+from tests.engine.tiny_gguf import HEADS, HIDDEN, MERGES, SPECIAL, TOKENS, write_gguf
 from tests.support.real_model import MODEL, model_folder
 
 
@@ -58,6 +58,16 @@ def test_tokenizer_splits_digits_before_white_space_is_cut(path):
     assert tokenizer.encode("<|im_start|>b").ids[0] == 1
     for text in ("x 12\n\n3  é🙂 a", "  ", SPECIAL[2]):
         assert tokenizer.decode(tokenizer.encode(text).ids, skip_special_tokens=False) == text
+
+
+def test_tokenizer_of_qwen_cuts_as_transformers_does(tmp_path):
+    vocab = {token: index for index, token in enumerate(TOKENS)}
+    expected = Qwen2Tokenizer(vocab=vocab, merges=[tuple(merge.split()) for merge in MERGES])
+    tokenizer = GgufModel(write_gguf(tmp_path / "qwen.gguf", pre="qwen2", architecture="qwen2")).tokenizer()
+    text = "I'LL  see 12345\n\n 3  é e\u0301 🙂!?\n a,b\tc  \r\n don't  "
+    assert tokenizer.encode(text).ids == expected.encode(text)
+    cut, wanted = (each.pre_tokenizer.pre_tokenize_str(text) for each in (tokenizer, expected.backend_tokenizer))
+    assert cut == wanted
 
 
 @pytest.mark.parametrize(

@@ -22,20 +22,23 @@ PROMPT = [(37 * i) % 250 + 3 for i in range(60)]
 COMMIT = "0123456789abcdef"
 
 
+SHAPE = {
+    "hidden_size": HIDDEN,
+    "intermediate_size": INNER,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": HEADS,
+    "num_key_value_heads": KV_HEADS,
+    "vocab_size": len(TOKENS),
+    "max_position_embeddings": 256,
+    "rms_norm_eps": 1e-5,
+}
+YARN = {"rope_type": "yarn", "rope_theta": 10_000.0, "factor": 8.0, "original_max_position_embeddings": 32}
+
+
 @pytest.fixture(scope="module")
 def source(tmp_path_factory) -> Path:
     """A plain folder, as transformers writes it."""
-    return save_tiny_model(
-        tmp_path_factory.mktemp("source"),
-        hidden_size=HIDDEN,
-        intermediate_size=INNER,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        num_key_value_heads=KV_HEADS,
-        vocab_size=len(TOKENS),
-        max_position_embeddings=256,
-        rms_norm_eps=1e-5,
-    )
+    return save_tiny_model(tmp_path_factory.mktemp("source"), **SHAPE)
 
 
 def in_shards(source: Path, folder: Path) -> str:
@@ -76,6 +79,24 @@ def test_every_source_gives_the_same_logits(source, tmp_path, monkeypatch, capsy
     torch.testing.assert_close(expected, reference_logits(source, PROMPT)[-1], rtol=0, atol=TOLERANCE)
     for model in (in_shards(source, tmp_path / "shards"), "owner/tiny", str(repo), str(gguf_path)):
         assert torch.equal(logits_of(model, tmp_path / "models"), expected), model
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "yarn_factor"),
+    [
+        ("qwen2", {}, 0),
+        ("qwen3", {}, 0),
+        ("qwen2", {"rope_parameters": YARN}, 8.0),
+        ("llama", {"rope_parameters": YARN}, 8.0),
+    ],
+    ids=["qwen2", "qwen3", "qwen2-yarn", "llama-yarn"],
+)
+def test_a_gguf_file_of_each_architecture_gives_the_logits_of_its_folder(kind, changes, yarn_factor, tmp_path):
+    folder = save_tiny_model(tmp_path / "folder", kind, **SHAPE, **changes)
+    weights = load_file(folder / "model.safetensors")
+    path = write_gguf_of(weights, tmp_path / "tiny.gguf", architecture=kind, yarn_factor=yarn_factor)
+    assert models.main(["pull", str(path), "--model-dir", str(tmp_path / "models")]) == 0
+    assert torch.equal(logits_of(str(path), tmp_path / "models"), logits_of(str(folder), tmp_path))
 
 
 def test_a_gguf_file_is_converted_once_and_again_when_it_changed(tmp_path, capsys):

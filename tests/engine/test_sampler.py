@@ -8,7 +8,7 @@ import torch
 
 from engine.batch import ScheduledRequest
 from engine.messages import SamplingParams
-from engine.sampler import NOT_FINITE, Sampler, uniform
+from engine.sampler import NOT_FINITE, Sampler, _keep_nucleus, _nucleus_threshold, uniform
 
 
 def make_request(*, seed=0, position=1, temperature=1.0, **sampling):
@@ -148,3 +148,21 @@ def test_a_mixed_batch_draws_what_each_row_draws_alone(vocab_size):
         for row, request in zip(logits.clone(), requests, strict=True)
     ]
     assert sample(logits, requests) == expected
+
+
+def test_on_a_device_nothing_is_read_back():
+    """A tensor on the meta device has no values: whatever looked at one would raise."""
+    requests = [
+        make_request(temperature=t, top_k=k, top_p=p) for t, k, p in ((0.0, 0, 1.0), (1.0, 40, 0.9), (0.5, 0, 0.5))
+    ]
+    logits = torch.randn(3, 5000, device="meta")
+    assert Sampler().sample(logits, requests).device.type == "meta"
+    assert Sampler().sample(logits[1:], requests[1:]).shape == (2,)
+
+
+def test_the_whole_sort_of_a_device_keeps_what_the_guesses_of_a_cpu_keep():
+    torch.manual_seed(1)
+    probabilities = (torch.randn(30, 5000) * torch.rand(30, 1) * 6).softmax(-1)
+    top_p = torch.linspace(0.05, 1.0, 30, dtype=torch.float64)[:, None]
+    threshold, _ = _nucleus_threshold(probabilities, top_p, 5000)
+    assert torch.equal(_keep_nucleus(probabilities, top_p), probabilities.masked_fill(probabilities < threshold, 0.0))

@@ -26,6 +26,8 @@ _LAYER_PARTS = {
     "attn_q": "self_attn.q_proj",
     "attn_k": "self_attn.k_proj",
     "attn_v": "self_attn.v_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
     "attn_output": "self_attn.o_proj",
     "ffn_norm": "post_attention_layernorm",
     "ffn_gate": "mlp.gate_proj",
@@ -55,25 +57,30 @@ def write_gguf(path: Path, *, pre: str = "smollm", architecture: str = "llama") 
     return _close(writer, path)
 
 
-def write_gguf_of(weights: Mapping[str, npt.NDArray[np.float32]], path: Path) -> Path:
-    """Write the weights of a Llama of this file's shape, named as in a safetensors folder, untied, in float32."""
-    writer = _writer(path)
-    names = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+def write_gguf_of(
+    weights: Mapping[str, npt.NDArray[np.float32]], path: Path, *, architecture: str = "llama", yarn_factor: float = 0
+) -> Path:
+    """Write the weights of a model of this file's shape, named as in a safetensors folder, untied, in float32."""
+    writer = _writer(path, architecture=architecture)
+    if yarn_factor:
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(yarn_factor)
+        writer.add_rope_scaling_orig_ctx_len(32)
+    names = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
     for layer in range(LAYERS):
-        names |= {f"blk.{layer}.{part}": f"model.layers.{layer}.{name}" for part, name in _LAYER_PARTS.items()}
-    for name, source in names.items():
-        values = weights[f"{source}.weight"]
-        if name.endswith(("attn_q", "attn_k")):  # rows i and i + half of a head become neighbours
-            half = HIDDEN // HEADS // 2
-            rows = [
-                head * 2 * half + i + part * half
-                for head in range(len(values) // half // 2)
-                for i in range(half)
-                for part in (0, 1)
-            ]
-            values = values[rows]
-        writer.add_tensor(f"{name}.weight", np.ascontiguousarray(values))
+        names |= {f"model.layers.{layer}.{name}": f"blk.{layer}.{part}" for part, name in _LAYER_PARTS.items()}
+    for source, values in weights.items():
+        module, _, kind = source.rpartition(".")
+        if architecture == "llama" and module.endswith(("q_proj", "k_proj")):
+            values = values[_neighbours(len(values))]
+        writer.add_tensor(f"{names[module]}.{kind}", np.ascontiguousarray(values))
     return _close(writer, path)
+
+
+def _neighbours(num_rows: int) -> list[int]:
+    """Rows i and i + half of each head side by side."""
+    half = HIDDEN // HEADS // 2
+    return [head + i + part * half for head in range(0, num_rows, 2 * half) for i in range(half) for part in (0, 1)]
 
 
 def _writer(path: Path, *, pre: str = "smollm", architecture: str = "llama") -> gguf.GGUFWriter:
