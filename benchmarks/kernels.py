@@ -1,9 +1,10 @@
-"""Decode attention on the CPU: the numba kernel on int8 and 16-bit KV beside torch's SDPA, plain beside cascade.
+"""Attention on the CPU: the numba kernel on int8 and 16-bit KV beside torch's SDPA, plain beside cascade, and prefill.
 
 python -m benchmarks.kernels [--rounds 41] [--threads N]
 
 One layer of SmolLM2's shape: 9 query heads, 3 KV heads, head_dim 64, block 32; 16 sequences of 2,048 tokens. torch reads
-dense, contiguous keys and values of its own, which is more than a paged cache could offer it. All candidates run in
+dense, contiguous keys and values of its own, which is more than a paged cache could offer it. Prefill is the last chunk
+of 512 rows of a prompt of 2,048, beside the torch backend on the same cache. All candidates run in
 turns, so that a busy neighbour slows them alike; medians, of one process. Refuses to run when the kernel tests are red.
 """
 
@@ -31,6 +32,7 @@ from tests.kernels.cases import Shape, make_layer
 
 NUM_SEQS, NUM_TOKENS, COMMON_TOKENS = 16, 2048, 1024
 SUFFIX_TOKENS = 64
+CHUNK = 512
 SHAPE = Shape(num_heads=9, num_kv_heads=3, head_dim=64, block_size=32, num_blocks=NUM_SEQS * NUM_TOKENS // 32)
 
 
@@ -52,6 +54,17 @@ def numba_decode(
 ) -> Callable[[], object]:
     plan = ops.plan_step(batch, layer, backend="numba", cascade=cascade)
     query = torch.randn(NUM_SEQS, SHAPE.num_heads, SHAPE.head_dim).to(dtype)
+    return lambda: ops.paged_attention(query, layer, plan, scale=SHAPE.head_dim**-0.5)
+
+
+def prefill(layer: LayerKV, backend: str) -> Callable[[], object]:
+    tables = np.random.default_rng(0).permutation(SHAPE.num_blocks)[None, : NUM_TOKENS // SHAPE.block_size]
+    positions = np.arange(NUM_TOKENS - CHUNK, NUM_TOKENS)
+    slots = tables[0, positions // SHAPE.block_size] * SHAPE.block_size + positions % SHAPE.block_size
+    plan = ops.plan_step(
+        PagedBatch(slots, np.array([0, CHUNK]), np.array([NUM_TOKENS]), tables), layer, backend=backend
+    )
+    query = torch.randn(CHUNK, SHAPE.num_heads, SHAPE.head_dim).to(torch.bfloat16)
     return lambda: ops.paged_attention(query, layer, plan, scale=SHAPE.head_dim**-0.5)
 
 
@@ -99,6 +112,10 @@ def main() -> None:
         "1,024 common + 64, cascade": numba_decode(int8, shared, torch.bfloat16),
         "1,024 common + 1,024, plain": numba_decode(int8, half_shared, torch.bfloat16, cascade=False),
         "1,024 common + 1,024, cascade": numba_decode(int8, half_shared, torch.bfloat16),
+        "prefill, numba int8": prefill(int8, "numba"),
+        "prefill, numba bf16": prefill(bf16, "numba"),
+        "prefill, torch int8": prefill(int8, "torch"),
+        "prefill, torch bf16": prefill(bf16, "torch"),
     }
     seconds = measure(candidates, options.rounds)
     for name, taken in seconds.items():
@@ -119,6 +136,8 @@ def main() -> None:
             seconds["1,024 common + 1,024, plain"] / seconds["1,024 common + 1,024, cascade"],
             None,
         ),
+        ("prefill int8, torch / numba", seconds["prefill, torch int8"] / seconds["prefill, numba int8"], None),
+        ("prefill bf16, torch / numba", seconds["prefill, torch bf16"] / seconds["prefill, numba bf16"], None),
     ):
         print(f"{name:42} {ratio:6.2f}" + (f"   wanted >= {wanted:g}" if wanted else ""))
 

@@ -29,7 +29,7 @@ def attend_few(block_tables, table, first, end, head, shape, cache, parts, queri
     totals[:num_packed] = flaws[:num_packed]
     scores, weights = np.empty((ROWS, TILE), np.float32), np.empty((ROWS, TILE), np.int16)
     key_scales, value_scales = np.ones((parts * num_groups, TILE), np.float32), np.ones((num_groups, TILE), np.float32)
-    bounds, steps = np.ones((num_groups, TILE), np.float32), np.empty((ROWS, 2), np.float32)
+    bounds, (steps, factors) = np.ones((num_groups, TILE), np.float32), np.empty((2, ROWS, 2), np.float32)
     seen, places = np.empty(ROWS, np.int64), np.empty(TILE // block_size, np.int64)
     for start in range(first * block_size, end, TILE):
         count = min(TILE, end - start)
@@ -45,9 +45,7 @@ def attend_few(block_tables, table, first, end, head, shape, cache, parts, queri
                 for token in range(0, count, TOKENS):
                     place = (places[token // block_size] + token % block_size) * head_dim + k
                     s = segment * TILE + token
-                    add_scores(
-                        packed, q, width, key, place, head_dim, size, key_scales, s, scores, token, num_rows
-                    )
+                    add_scores(packed, q, width, key, place, head_dim, size, key_scales, s, scores, token, num_rows)
             for row in range(len(num_rows)):
                 seen[row] = min(count, visible[at + row] - start)
                 if seen[row] > 0:
@@ -57,28 +55,74 @@ def attend_few(block_tables, table, first, end, head, shape, cache, parts, queri
                 else:
                     scores[row] = 0.0
                     steps[row, 0], steps[row, 1] = 1.0, 0.0
-            tile = value, places, block_size, count, value_scales, bounds
-            _add(parts, scores, weights, tile, seen, steps, sums, at, num_rows)
+            _add(
+                parts,
+                scores,
+                weights,
+                value,
+                places,
+                block_size,
+                count,
+                value_scales,
+                bounds,
+                seen,
+                steps,
+                factors,
+                sums,
+                at,
+                num_rows,
+            )
     for row in range(num_packed):
         out[base + row] = sums[row]
         peak[base + row], total[base + row] = peaks[row], totals[row]
 
 
 @by_type
-def _add(parts, scores, weights, tile, seen, steps, sums, at, num_rows):
-    if tile[0].dtype != types.int8:
+def _add(
+    parts, scores, weights, value, places, block_size, count, scales, bounds, seen, steps, factors, sums, at, num_rows
+):
+    if value.dtype != types.int8:
 
-        def floats(parts, scores, weights, tile, seen, steps, sums, at, num_rows):
-            value, places, block_size, count, _, _ = tile
+        def floats(
+            parts,
+            scores,
+            weights,
+            value,
+            places,
+            block_size,
+            count,
+            scales,
+            bounds,
+            seen,
+            steps,
+            factors,
+            sums,
+            at,
+            num_rows,
+        ):
             add_values(scores, value, places, block_size, 0, sums.shape[1], count, steps, sums, at, num_rows)
 
         return floats
 
-    def integers(parts, scores, weights, tile, seen, steps, sums, at, num_rows):
-        value, places, block_size, count, scales, bounds = tile
+    def integers(
+        parts,
+        scores,
+        weights,
+        value,
+        places,
+        block_size,
+        count,
+        scales,
+        bounds,
+        seen,
+        steps,
+        factors,
+        sums,
+        at,
+        num_rows,
+    ):
         num_groups = len(bounds)
         size = sums.shape[1] // num_groups
-        factors = steps.copy()
         for group in range(num_groups):
             for part in range(parts):
                 for row in range(len(num_rows)):

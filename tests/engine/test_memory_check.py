@@ -52,7 +52,13 @@ def test_the_weights_and_the_pool_are_what_plan_says_and_a_difference_is_told(ti
     assert (weights > 4 * num_parameters(runner.model_config)) == tied
     config, layout = runner.model_config, dataclasses.replace(runner.kv_layout, num_layers=1000)
     size = 10**4 * layout.block_bytes
-    right = {"device": torch.device("cpu"), "num_blocks": 10**4, "weights": weights, "kv_cache": int(1.02 * size)}
+    right = {
+        "device": torch.device("cpu"),
+        "int8_weights": False,
+        "num_blocks": 10**4,
+        "weights": weights,
+        "kv_cache": int(1.02 * size),
+    }
     assert disagreements(config, layout, **right) == []
     found = disagreements(config, layout, **right | {"kv_cache": int(1.04 * size), "weights": 1 << 30})
     assert [sentence.split(" take ")[0] for sentence in found] == ["memory: weights", "memory: the KV cache"]

@@ -261,7 +261,7 @@ def test_namespace_has_a_field_for_each_thing_that_changes_the_cache_and_no_othe
         "weights": {"weights"},
         "model_impl": {"model_impl", "rope"},  # the two say it in their own words
     }
-    assert base.keys() == {*differing, "kv_cache_dtype", "kv_skip_layers", "adapter"}
+    assert base.keys() == {*differing, "kv_cache_dtype", "kv_skip_layers", "adapter", "quantization"}
 
 
 def test_num_threads_follow_the_caller(tiny):

@@ -17,8 +17,9 @@ ATTENTION_TOLERANCE = {
     # head_dim^-1/2: below 16 in size and, at 2^-24 a product in another order, within 1e-5; a weight is as far off in
     # relation, and values are below 4.5 = 127 * 0.035: 2 * 1e-5 * 4.5, of which half has never been seen.
     torch.float32: 5e-5,
+    # (Numba multiplies codes with integers of 30 bits then: finer than fp32.)
     # 16-bit outputs below 4: one unit in the last place, for either side may round to another neighbour; torch's own
-    # kernel rounds the weights as well.
+    # kernel rounds the weights as well, and numba takes queries and weights against codes to 15 bits: 5e-4 at most seen.
     torch.bfloat16: 2**-6,
     torch.float16: 2**-9,
 }
