@@ -232,7 +232,7 @@ def test_namespace_has_a_field_for_each_thing_that_changes_the_cache_and_no_othe
         "architecture": {"architecture", "weights"},
         "weights": {"weights"},
     }
-    assert base.keys() == {*differing, "kv_cache_dtype", "kv_skip_layers", "adapter"}
+    assert base.keys() == {*differing, "quantization", "kv_cache_dtype", "kv_skip_layers", "adapter"}
 
 
 def test_num_threads_follow_the_caller(tiny):
