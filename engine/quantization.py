@@ -41,7 +41,10 @@ def empty_sums(num_rows: int, *products: Product) -> list[Array]:
 
 
 class Team:
-    """The threads that go through a layer together: as many as torch has."""
+    """The threads that go through a layer together: as many as torch has.
+
+    They wait for each other inside a kernel, so a process must not run steps of two models at the same time.
+    """
 
     def __init__(self) -> None:
         self._counter = np.zeros(1, np.int64)

@@ -45,12 +45,13 @@ def _obstacle(config: ModelConfig, device: torch.device) -> str | None:
         return "its kernels need numba, which is not installed"
     if config.head_dim % _NUMBA_CHANNELS:
         return f"its kernels take heads of a multiple of {_NUMBA_CHANNELS} channels, not {config.head_dim}"
-    if not _cpu_has_int8():
+    if not cpu_has_int8():
         return f"its kernels need a processor with {_INT8_FLAG}"
     return None
 
 
-def _cpu_has_int8(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
+def cpu_has_int8(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
+    """Tell whether this processor has the instructions of `kernels.cpu.vnni`."""
     try:
         return _INT8_FLAG in cpuinfo.read_text(encoding="utf-8").split()
     except OSError:

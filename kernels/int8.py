@@ -60,8 +60,7 @@ def hartley(size: int) -> torch.Tensor:
     """
     index = torch.arange(size, dtype=torch.float64)
     angles = torch.outer(index, index) % size * (2 * math.pi / size)
-    matrix: torch.Tensor = ((angles.cos() + angles.sin()) * size**-0.5).float()
-    return matrix
+    return ((angles.cos() + angles.sin()) / math.sqrt(size)).float()
 
 
 def spread(x: torch.Tensor) -> torch.Tensor:
@@ -118,5 +117,4 @@ def _hadamard(size: int) -> torch.Tensor:
     matrix = torch.ones(1, 1)
     while len(matrix) < size:
         matrix = torch.kron(torch.tensor([[1.0, 1.0], [1.0, -1.0]]), matrix)
-    scaled: torch.Tensor = matrix * size**-0.5
-    return scaled
+    return matrix / math.sqrt(size)

@@ -132,7 +132,7 @@ def test_auto_is_int8_only_where_it_is_fast_and_no_dtype_was_asked_for(monkeypat
     def choose(name, *, dtype="auto", device=CPU, **changes):
         return choose_quantization(name, _config(**changes), dtype=dtype, device=device)
 
-    monkeypatch.setattr("engine.weight_format._cpu_has_int8", lambda: True)
+    monkeypatch.setattr("engine.weight_format.cpu_has_int8", lambda: True)
     assert choose("auto") == choose("int8") == choose("int8", dtype="float32") == "int8"
     assert choose("none") == choose("auto", dtype="bfloat16") == "none"
     assert choose("auto", head_dim=24) == choose("auto", device=torch.device("cuda")) == "none"
@@ -140,7 +140,7 @@ def test_auto_is_int8_only_where_it_is_fast_and_no_dtype_was_asked_for(monkeypat
         choose("int8", head_dim=24)
     with pytest.raises(ConfigError, match="not on cuda"):
         choose("int8", device=torch.device("cuda"))
-    monkeypatch.setattr("engine.weight_format._cpu_has_int8", lambda: False)
+    monkeypatch.setattr("engine.weight_format.cpu_has_int8", lambda: False)
     assert choose("auto") == "none"
     with pytest.raises(ConfigError, match="need a processor with avx512_vnni"):
         choose("int8")

@@ -141,6 +141,14 @@ def test_gates_are_looser_for_small_models_but_not_for_the_perplexity_of_the_def
     default = gates_for("int8/hadamard@last:4", num_parameters=10**8, window=2048)
     assert default == dataclasses.replace(small, ppl_delta_ratio=0.0015)
     assert gates_for("int8/hadamard", num_parameters=8 * 10**9, window=8192).kl_mean == 0.01
+    weights = gates_for("w8a8:int8/hadamard", num_parameters=10**8, window=2048)
+    assert (weights.ppl_delta_ratio, weights.kl_mean) == (0.006, 4 * small.kl_mean)
+
+
+def test_rows_with_int8_weights_take_any_cache():
+    assert parse_scheme("w8a8") == dataclasses.replace(parse_scheme("auto"), name="w8a8", int8_weights=True)
+    row = parse_scheme("w8a8:int8/per_token@first:1")
+    assert (row.kv_cache_dtype, row.kv_skip_layers, row.int8_weights) == ("int8/per_token", "first:1", True)
 
 
 def test_gates_name_what_is_breached_and_judge_nothing_unmeasured():
@@ -158,6 +166,8 @@ def test_gates_name_what_is_breached_and_judge_nothing_unmeasured():
     ("name", "message"),
     [
         ("int9", "wanted one of auto"),
+        ("w8a8:int9", "wanted one of auto"),
+        ("w8a8+int8/per_token", "wanted one of auto"),
         ("int8/per_token@middle", "kv_skip_layers"),
         ("fp8_e4m3@last:1", "no layers to skip"),
     ],

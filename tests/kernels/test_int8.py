@@ -10,12 +10,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.weight_format import cpu_has_int8
 from kernels import int8 as spec
 
 fused = pytest.importorskip("kernels.cpu.int8")
 layer_kernels = pytest.importorskip("kernels.cpu.int8_layer")
 product = pytest.importorskip("kernels.cpu.product")
 
+needs_int8 = pytest.mark.skipif(not cpu_has_int8(), reason="this processor has no int8 products")
 EPS = 1e-5
 SIZES = [(48, 80), (64, 96), (576, 1536)]  # hidden and intermediate: rotations of 16, 64 and 64 channels
 
@@ -69,6 +71,7 @@ def test_fused_kernels_follow_the_reference(hidden: int, inner: int) -> None:
     assert_rows(got, spec.silu_quantize(spec.dequantize(*parts), width))
 
 
+@needs_int8
 @given(
     num_rows=st.integers(1, 20), num_columns=st.integers(1, 200), fours=st.integers(1, 40), seed=st.integers(0, 1000)
 )
@@ -84,6 +87,7 @@ def test_products_are_exact(num_rows: int, num_columns: int, fours: int, seed: i
     np.testing.assert_array_equal(out[:, :num_columns], codes @ weight.astype(np.int64).T)
 
 
+@needs_int8
 @pytest.mark.parametrize("num_threads", [1, 2, 3])
 @pytest.mark.parametrize("num_rows", [1, 2, 13])
 def test_a_layer_follows_the_reference(num_threads: int, num_rows: int) -> None:
