@@ -67,10 +67,13 @@ class KVCache:
         opened = (layer.key_open.nbytes for layer in self.layers if layer.key_open is not None)
         return sum(tensor.nbytes for layer in self.layers for tensor in layer.tensors) + sum(opened)
 
-    def plan_step(self, batch: PagedBatch, *, backend: str) -> tuple[StepPlan, ...]:
+    def plan_step(self, batch: PagedBatch, *, backend: str, deterministic: bool = False) -> tuple[StepPlan, ...]:
         """Return a plan for each layer: one plan for all layers of a format."""
         first = {layer.format: layer for layer in self.layers}
-        plans = {kind: ops.plan_step(batch, layer, backend=backend) for kind, layer in first.items()}
+        plans = {
+            kind: ops.plan_step(batch, layer, backend=backend, deterministic=deterministic)
+            for kind, layer in first.items()
+        }
         return tuple(plans[layer.format] for layer in self.layers)
 
     def copy(self, copies: Sequence[CopyOp], open_copies: Sequence[tuple[int, int]] = ()) -> None:

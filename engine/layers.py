@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Callable
 
 import torch
 from torch.nn import functional
@@ -44,6 +45,18 @@ def _can_pack(weight: torch.Tensor) -> bool:
     if weight.dtype == torch.bfloat16:
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
     return weight.dtype == torch.float32
+
+
+def in_row_tiles(function: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor, tile: int | None) -> torch.Tensor:
+    """Apply a function to x [num_rows, size], always to `tile` rows at once; None: to all.
+
+    Libraries choose another order of summation, or another exponential, for another number of elements. In tiles a
+    row's bits do not depend on how many rows there are.
+    """
+    if tile is None:
+        return function(x)
+    padded = functional.pad(x, (0, 0, 0, -len(x) % tile))
+    return torch.cat([function(rows) for rows in torch.split(padded, tile)])[: len(x)]
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:

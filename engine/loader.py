@@ -28,6 +28,7 @@ def load_model(
     max_position: int,
     rotate_values: bool = False,
     quantization: str = NONE,
+    row_tile: int | None = None,
 ) -> Model:
     """Load a folder of safetensors files, single or sharded.
 
@@ -39,6 +40,7 @@ def load_model(
         max_position: most tokens of a sequence.
         rotate_values: for a rotated cache; see `engine.models.llama`.
         quantization: `none`, or `int8`, which rotates values in any case; see `engine.models.llama_int8`.
+        row_tile: for bits that do not depend on the batch; see `engine.layers.in_row_tiles`. int8 products need none.
 
     Raises:
         ModelLoadError: unreadable files, or keys and shapes other than the config's.
@@ -52,7 +54,9 @@ def load_model(
             model = Int8Llama(config, checkpoint, max_position=max_position)
         else:
             checkpoint = Checkpoint(folder, stack, dtype=dtype, device=device)
-            model = LlamaModel(config, checkpoint, max_position=max_position, rotate_values=rotate_values)
+            model = LlamaModel(
+                config, checkpoint, max_position=max_position, rotate_values=rotate_values, row_tile=row_tile
+            )
         if config.tied_embeddings:
             checkpoint.ignore("lm_head.weight")
         checkpoint.expect_all_taken()

@@ -39,6 +39,8 @@ from kernels import ops
 from kernels.plan import IntArray, StepPlan
 from kernels.quant import parse_kv_format
 
+ROW_TILE = 16
+"""Rows of every product in deterministic mode: a decode step of one computes as many, a prompt's chunk loops."""
 _NUMBA_CHANNELS = 16
 """Its kernels take heads of a multiple of this."""
 
@@ -75,16 +77,26 @@ class ModelRunner:
         """Said once at start, for people."""
         self._sampler = sampler or Sampler()
         self._format = parse_kv_format(config.cache.kv_cache_dtype)
+        self._is_deterministic = config.scheduler.deterministic
         self.quantization = NONE
         """`none` or `int8`: of the weights."""
         self._model = self._load(folder)
         self.model_config = self._model.config
         per_channel = self._format.per_channel_keys
         self._backend = choose_backend(self.device, self.model_config.head_dim, per_channel=per_channel)
+        if self._is_deterministic and (self._backend == "torch" or not isinstance(self.model_config, ModelConfig)):
+            raise ConfigError(
+                f"--deterministic: wanted a model with a lean forward on numba's or Triton's kernels, got "
+                f"{self.model_config.architecture} on {self._backend}'s, whose bits depend on the batch"
+            )
         if per_channel and self._backend == "torch":
             self.warnings.append(f"{self._format.name} runs on torch's kernels here, which are slower than numba's")
         self.kv_layout = kv_layout(config, self.model_config, self.dtype, self._skipped_layers())
-        if capture is None and self.device.type == "cuda" and not (config.enforce_eager or per_channel):
+        if (
+            capture is None
+            and self.device.type == "cuda"
+            and not (config.enforce_eager or per_channel or self._is_deterministic)
+        ):
             capture = capture_cuda
         int8_weights = self.quantization == INT8
         self._num_blocks = choose_num_blocks(
@@ -193,7 +205,8 @@ class ModelRunner:
         inputs = build_inputs(requests, self.config.cache.block_size)
         if self._graphs is not None and self._graphs.fits(requests):
             return self._graphs.run(inputs)
-        plans = self._cache.plan_step(replace(inputs.paged, open_slots=open_slots), backend=self._backend)
+        batch = replace(inputs.paged, open_slots=open_slots)
+        plans = self._cache.plan_step(batch, backend=self._backend, deterministic=self._is_deterministic)
         arrays = (inputs.input_ids, inputs.positions, inputs.sample_rows)
         together = to_device(np.concatenate(arrays), self.device)
         input_ids, positions, sample_rows = torch.split(together, [len(array) for array in arrays])
@@ -214,6 +227,7 @@ class ModelRunner:
                 max_position=lean.max_position,
                 rotate_values=self._format.rotated,
                 quantization=self.quantization,
+                row_tile=ROW_TILE if self._is_deterministic else None,
             )
         if self.config.quantization == INT8:
             raise ConfigError(

@@ -10,6 +10,7 @@ are rotated as well: it changes nothing but roundings.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
@@ -18,7 +19,7 @@ import torch
 from torch.nn import functional
 
 from engine.kv_cache import KVCache
-from engine.layers import Linear, Rotary, rms_norm, silu_and_mul
+from engine.layers import Linear, Rotary, in_row_tiles, rms_norm, silu_and_mul
 from engine.model_config import ModelConfig
 from kernels import ops
 from kernels.layout import LayerKV
@@ -62,7 +63,13 @@ class LlamaModel:
     """A loaded model."""
 
     def __init__(
-        self, config: ModelConfig, weights: Weights, *, max_position: int, rotate_values: bool = False
+        self,
+        config: ModelConfig,
+        weights: Weights,
+        *,
+        max_position: int,
+        rotate_values: bool = False,
+        row_tile: int | None = None,
     ) -> None:
         """Take the weights.
 
@@ -71,8 +78,10 @@ class LlamaModel:
             weights: of the checkpoint.
             max_position: most tokens of a sequence, for the rotary table.
             rotate_values: fold the rotation of values into the weights, for a rotated cache.
+            row_tile: see `in_row_tiles`.
         """
         self.config = config
+        self._row_tile = row_tile
         hidden, vocab = config.hidden_size, config.vocab_size
         self._embedding = weights.take("model.embed_tokens.weight", vocab, hidden)
         rotation = hadamard(config.head_dim).double() if rotate_values else None
@@ -101,10 +110,13 @@ class LlamaModel:
             attended = self._attend(layer, hidden, rotary, cache.layers[index], plans[index])
             if index == last:  # nobody reads the other rows any more
                 attended, hidden = attended.index_select(0, sample_rows), hidden.index_select(0, sample_rows)
-            hidden = hidden + layer.o(attended)
+            hidden = hidden + self._by_rows(layer.o, attended)
             normed = rms_norm(hidden, layer.mlp_norm, self.config.norm_eps)
-            hidden = hidden + layer.down(silu_and_mul(layer.gate_up(normed)))
-        return self._lm_head(rms_norm(hidden, self._norm, self.config.norm_eps)).float()
+            hidden = hidden + self._by_rows(functools.partial(_mlp, layer), normed)
+        return self._by_rows(self._lm_head, rms_norm(hidden, self._norm, self.config.norm_eps)).float()
+
+    def _by_rows(self, function: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+        return in_row_tiles(function, x, self._row_tile)
 
     def _attend(
         self,
@@ -118,13 +130,17 @@ class LlamaModel:
         config = self.config
         num_heads, num_kv_heads = config.num_heads, config.num_kv_heads
         normed = rms_norm(hidden, layer.input_norm, config.norm_eps)
-        heads = layer.qkv(normed).view(len(hidden), num_heads + 2 * num_kv_heads, config.head_dim)
+        heads = self._by_rows(layer.qkv, normed).view(len(hidden), num_heads + 2 * num_kv_heads, config.head_dim)
         query, key, value = torch.split(heads, [num_heads, num_kv_heads, num_kv_heads], dim=1)
         if layer.qk_norms is not None:
             q_norm, k_norm = layer.qk_norms
             query, key = rms_norm(query, q_norm, config.norm_eps), rms_norm(key, k_norm, config.norm_eps)
         rotated = ops.store_kv(query, key, value, rotary, layer_kv, plan)
         return ops.paged_attention(rotated, layer_kv, plan, scale=config.head_dim**-0.5).flatten(1)
+
+
+def _mlp(layer: Layer[Linear], x: torch.Tensor) -> torch.Tensor:
+    return layer.down(silu_and_mul(layer.gate_up(x)))
 
 
 def take_layer(
