@@ -176,7 +176,7 @@ class Scheduler:
         rest = Budget(tokens, seconds)
         short = [request for request in prefilling[Lane.SHORT] if request.lane is Lane.SHORT]  # not by inheritance
         if self._has_work(Lane.LONG, prefilling[Lane.LONG]) and self._has_work(Lane.SHORT, short):
-            kept = max(int(tokens * LONG_LANE_SHARE) or self._num_steps & 1, self._chunker.cell)  # 1 token: by turns
+            kept = max(int(tokens * LONG_LANE_SHARE) or self._num_steps & 1, self._chunker.cell)  # a few: by turns
             part = Budget(max(0, tokens - kept), seconds * (1 - LONG_LANE_SHARE))
             self._serve(Lane.SHORT, prefilling[Lane.SHORT], step, part, may_admit=may_admit)
             rest.tokens -= max(0, tokens - kept) - part.tokens
