@@ -187,11 +187,13 @@ class Scheduler:
         self._serve(Lane.LONG, prefilling[Lane.LONG], step, rest, may_admit=may_admit)
 
     def _seconds_left(self, step: SchedulerOutput) -> float:
+        """Return the time for prompts: what the answers leave of a step, or as much as they take if that is more."""
         limit = self._config.max_step_seconds
         if limit == 0 or self._config.deterministic:
             return inf
-        decoding = sum(self._cost.decode_seconds(part.num_computed_tokens) for part in step.requests)
-        return (self._cost.full_step_seconds if limit is None else limit) - self._cost.fixed - decoding
+        cost = self._cost
+        taken = cost.fixed + sum(cost.decode_seconds(part.num_computed_tokens) for part in step.requests)
+        return max(cost.full_step_seconds - taken, taken) if limit is None else limit - taken
 
     def _has_work(self, lane: Lane, prefilling: list[Request]) -> bool:
         return bool(prefilling) or self._waiting.next(lane) is not None
