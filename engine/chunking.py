@@ -36,8 +36,8 @@ class Chunker:
 
     @property
     def cell(self) -> int:
-        """Tokens without which the largest chunk cannot be cut; 1 where any size will do."""
-        return self._config.prefill_chunk if self._config.deterministic else 1
+        """Tokens without which the largest chunk cannot be cut; 0 where any size will do."""
+        return self._config.prefill_chunk if self._config.deterministic else 0
 
     def is_open(self, budget: Budget) -> bool:
         """Whether anything more can be scheduled."""

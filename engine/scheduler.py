@@ -198,7 +198,7 @@ class Scheduler:
         rest = Budget(tokens, seconds)
         short = [request for request in prefilling[Lane.SHORT] if request.lane is Lane.SHORT]  # not by inheritance
         if self._has_work(Lane.LONG, prefilling[Lane.LONG]) and self._has_work(Lane.SHORT, short):
-            kept = max(int(tokens * LONG_LANE_SHARE) or self._num_steps & 1, self._chunker.cell)  # 1 token: by turns
+            kept = max(int(tokens * LONG_LANE_SHARE) or self._num_steps & 1, self._chunker.cell)  # a few: by turns
             part = Budget(max(0, tokens - kept), seconds * (1 - LONG_LANE_SHARE))
             self._serve(Lane.SHORT, prefilling[Lane.SHORT], step, part, may_admit=may_admit)
             rest.tokens -= max(0, tokens - kept) - part.tokens
@@ -209,11 +209,13 @@ class Scheduler:
         self._serve(Lane.LONG, prefilling[Lane.LONG], step, rest, may_admit=may_admit)
 
     def _seconds_left(self, step: SchedulerOutput) -> float:
+        """Return the time for prompts: what the answers leave of a step, or as much as they take if that is more."""
         limit = self._config.max_step_seconds
         if limit == 0 or self._config.deterministic:
             return inf
-        decoding = sum(self._cost.decode_seconds(part.num_computed_tokens) for part in step.requests)
-        return (self._cost.full_step_seconds if limit is None else limit) - self._cost.fixed - decoding
+        cost = self._cost
+        taken = cost.fixed + sum(cost.decode_seconds(part.num_computed_tokens) for part in step.requests)
+        return max(cost.full_step_seconds - taken, taken) if limit is None else limit - taken
 
     def _has_work(self, lane: Lane, prefilling: list[Request]) -> bool:
         return bool(prefilling) or self._waiting.next(lane) is not None

@@ -41,6 +41,16 @@ def test_single_flight_waiters_are_asked_once_when_the_prefix_is_there() -> None
         assert said.tokens[str(i)] == expected_tokens([*SHARED, i + 1], 4)
 
 
+def test_single_flight_waiter_goes_on_as_soon_as_the_prefix_is_there() -> None:
+    engine, _ = make_engine(ChainRunner(num_blocks=200), max_num_batched_tokens=24)
+    add_request(engine, "owner", [*SHARED, 1], max_tokens=50)
+    add_request(engine, "waiter", [*SHARED, 2], max_tokens=4)
+    said = Transcript()
+    while "waiter" not in said.tokens:
+        said.step(engine)
+    assert len(said.tokens["owner"]) <= 2
+
+
 def test_single_flight_who_found_no_memory_is_asked_again_when_blocks_came_back() -> None:
     engine, _ = make_engine(ChainRunner(num_blocks=12), growth_reserve=8)
     add_request(engine, "first", prompt_of(60), max_tokens=30)
@@ -137,4 +147,5 @@ def test_scheduler_refuses_with_a_reason_what_pins_left_no_room_for() -> None:
     said.run(engine)
     assert "not pinned" in said.failed["large"].message
     assert said.failed["large"].param == "messages"
+    assert "large" not in said.admitted
     assert said.tokens["running"] == expected_tokens(prompt_of(10, seed=2), 20)

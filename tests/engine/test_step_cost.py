@@ -70,6 +70,14 @@ def test_step_cost_that_does_not_fit_stays_as_it_is() -> None:
     assert cost.fixed == StepCost().fixed
 
 
+def test_prompts_get_their_part_of_steps_that_answers_fill() -> None:
+    truth = StepCost(read=5e-5, fits=False)  # 8 answers at 1,000 tokens take more than a full step
+    load = [Arrival(0.0, "answers", 1000, 200) for _ in range(8)] + [Arrival(60.0, "prompt", 2000, 1)]
+    outcome = simulate(load, SchedulerConfig(), truth=truth, scheduler_cost=(cost := StepCost(read=5e-5, fits=False)))
+    assert 8 * cost.decode_seconds(1000) > cost.full_step_seconds, "they do not fill a step: a weak test"
+    assert outcome.first_token["prompt"][0] < 3 * truth.chunk_seconds(2000, 0)
+
+
 class NoisyCost(StepCost):
     """Measures badly."""
 

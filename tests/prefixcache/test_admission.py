@@ -36,9 +36,25 @@ def test_reserved_blocks(num_tokens, max_new_tokens, num_sequences, growth_reser
     assert got == expected
 
 
-def admitted(cache, prompt, max_new_tokens=0, num_sequences=1) -> bool:
+def admitted(cache, prompt, max_new_tokens=0, num_sequences=1, headroom=0) -> bool:
     with cache.match(prompt) as match:
-        return cache.admit(match, max_new_tokens=max_new_tokens, num_sequences=num_sequences) is not None
+        allocation = cache.admit(match, max_new_tokens=max_new_tokens, num_sequences=num_sequences, headroom=headroom)
+    return allocation is not None
+
+
+def test_admit_leaves_headroom_unless_nothing_runs():
+    cache = make_cache(8)
+    assert admitted(cache, make_prompt(1, 2), headroom=8)
+    assert not admitted(cache, make_prompt(3, 4, 5, 6), headroom=3)
+    assert admitted(cache, make_prompt(3, 4, 5, 6), headroom=2)
+
+
+def test_forgo_forks_gives_their_reserve_back():
+    cache = make_cache(9, growth_reserve=BLOCK)
+    table = compute(cache, admit(cache, make_prompt(1), max_new_tokens=100, num_sequences=4).table)
+    assert not admitted(cache, make_prompt(2, 3, 4))
+    cache.forgo_forks(table)
+    assert admitted(cache, make_prompt(2, 3, 4))
 
 
 def test_admit_keeps_the_reserve_of_running_requests_free():

@@ -49,9 +49,14 @@ def test_match_pending_block_is_not_reused_but_reported():
     first = admit(cache, make_prompt(1, 2, [9])).table
     with cache.match(make_prompt(1, 2, [7])) as match:
         assert (match.num_cached_tokens, match.num_pending_tokens) == (0, 2 * BLOCK)
+        assert match.pending_block == first.block_ids[0]
     cache.commit(first, BLOCK)
     with cache.match(make_prompt(1, 2, [7])) as match:
         assert (match.num_cached_tokens, match.num_pending_tokens) == (BLOCK, BLOCK)
+        assert match.pending_block == first.block_ids[1]
+    cache.commit(first, 2 * BLOCK)
+    with cache.match(make_prompt(1, 2, [7])) as match:
+        assert match.pending_block is None
 
 
 def test_free_owner_aborted_hands_the_uncomputed_blocks_over():
