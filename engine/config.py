@@ -77,7 +77,7 @@ class EngineConfig:
     """Folder with config.json, safetensors and tokenizer files."""
     dtype: str = "auto"
     """Weights and activations; `auto`: bfloat16 where the device is fast at it, else float32."""
-    quantization: str = "auto"
+    quantization: str = "none"
     """Of the weights and of what they are multiplied with: `none`, `int8`, or `auto`: int8 on a CPU that is fast at it,
     unless a dtype is asked for."""
     device: str = "auto"
