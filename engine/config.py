@@ -107,7 +107,7 @@ class EngineConfig:
     """`lean`: our own forward; `transformers`: its modules over our cache; `auto`: lean for the models that it knows."""
     dtype: str = "auto"
     """Weights and activations; `auto`: bfloat16 where the device is fast at it, else float32."""
-    quantization: str = "auto"
+    quantization: str = "none"
     """Of the weights and of what they are multiplied with: `none`, `int8`, or `auto`: int8 on a CPU that is fast at it,
     unless a dtype is asked for."""
     device: str = "auto"

@@ -77,7 +77,7 @@ class Settings(BaseSettings):
     """What computes the model: our own lean forward, the modules of transformers, or lean for the models it knows."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Type of weights and activations; auto is bfloat16 where the device is fast at it, else float32."""
-    quantization: Literal["auto", "none", "int8"] = "auto"
+    quantization: Literal["auto", "none", "int8"] = "none"
     """Format of the weights; int8 takes half of 16 bits. Auto is int8 on a CPU that is fast at it, unless a dtype is
     asked for."""
     enforce_eager: bool = False

@@ -18,7 +18,7 @@ _DEFAULTS_PPL_DELTA_RATIO = 0.0015
 _LONG_WINDOW = 8192
 _INT8_WEIGHTS = "w8a8"
 _INT8_WEIGHTS_PPL_DELTA_RATIO = 0.006  # what it may lose and still be the default on a CPU
-_INT8_WEIGHTS_FACTOR = 4  # of the other bars: weights and activations are in every product, keys and values in two
+_INT8_WEIGHTS_FACTOR = 2  # of the other bars: weights and activations are in every product, keys and values in two
 
 
 @dataclass(frozen=True, slots=True)

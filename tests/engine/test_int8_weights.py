@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 
 import numpy as np
 import pytest
 import torch
 
 from engine.batch import SchedulerOutput
+from engine.commands.plan import main as plan_main
 from engine.config import EngineConfig
 from engine.errors import ConfigError
 from engine.loader import Checkpoint, load_model
@@ -20,6 +22,7 @@ from engine.rotation import RotatedWeights
 from engine.weight_format import choose_quantization
 from kernels.int8 import spread
 from tests.engine.test_model_runner import VARIANTS, make_prompt, make_runner, schedule
+from tests.engine.test_quality import run_quality, with_tokenizer
 from tests.engine.tiny_model import reference_logits, save_tiny_model
 
 CPU = torch.device("cpu")
@@ -159,3 +162,25 @@ def test_quantized_keys_and_values_are_a_namespace_of_their_own(tmp_path):
         name for name, value in quantized.namespace_fields().items() if value != plain.namespace_fields()[name]
     } == {"quantization"}
     assert np.all([runner.namespace_fields()["dtype"] == "float32" for runner in (plain, quantized)])
+
+
+@needs_int8
+def test_quality_has_rows_for_int8_weights(tmp_path):
+    folder = with_tokenizer(save_tiny_model(tmp_path / "model", head_dim=32, initializer_range=0.1))
+    formats = ["w8a8", "w8a8:int8/hadamard", "int4/per_token"]
+    _, report = run_quality(folder, tmp_path, "--formats", ",".join(formats), "--questions", "0", "--needles", "0")
+    kls = [report["formats"][name]["kl_mean"] for name in formats]
+    assert 10 * report["noise_floor"]["kl_mean"] < kls[0] < kls[2]
+    assert kls[0] != kls[1]
+    assert set(report["gates"]) == set(formats[:2])
+
+
+def test_plan_counts_int8_weights(tmp_path, capsys):
+    folder = save_tiny_model(tmp_path, tie_word_embeddings=True)
+    found = {}
+    for name in ("none", "int8"):
+        assert plan_main([str(folder), "--quantization", name, "--json"]) == 0
+        found[name] = json.loads(capsys.readouterr().out)
+    assert found["int8"]["weights_bytes"] == int8_weight_bytes(ModelConfig.from_folder(folder))
+    assert found["int8"]["weights_bytes"] < found["none"]["weights_bytes"]
+    assert found["int8"]["kv_bytes_total"] == found["none"]["kv_bytes_total"]
