@@ -27,8 +27,7 @@ from engine.memory_plan import FixedBytes, MemoryPlan, Workload
 from engine.messages import StepOutputs
 from engine.model_config import ModelConfig
 from engine.model_runner import ModelRunner
-from engine.models import ARCHITECTURES
-from engine.models.llama import Change
+from engine.models.llama import Change, LlamaModel
 from engine.plan_variants import variants
 from tests.support.engine_factory import add_request
 
@@ -112,7 +111,7 @@ def _serve(service: Service, device: torch.device) -> Iterator[Row]:
         config = _engine_config(service, folder, device)
         dtype = torch.bfloat16
         shape = ModelConfig.from_folder(folder)
-        model = ARCHITECTURES[_ARCHITECTURE](shape, _RandomWeights(device, dtype), max_position=shape.max_position)
+        model = LlamaModel(shape, _RandomWeights(device, dtype), max_position=shape.max_position)
         with mock.patch("engine.model_runner.load_model", return_value=model):
             cases = (
                 ("16-bit paged", replace(config, cache=replace(config.cache, enable_prefix_caching=False))),
@@ -201,7 +200,12 @@ def _engine_config(service: Service, folder: Path, device: torch.device) -> Engi
         model_path=str(folder),
         dtype="bfloat16",
         device=device.type,
-        cache=CacheConfig(gpu_memory_utilization=share, kv_skip_layers="none", num_blocks=None if on_gpu else 64),
+        cache=CacheConfig(
+            gpu_memory_utilization=share,
+            kv_cache_dtype="auto",
+            kv_skip_layers="none",
+            num_blocks=None if on_gpu else 64,
+        ),
         scheduler=SchedulerConfig(max_num_seqs=2 * service.num_chats),
     )
 

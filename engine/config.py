@@ -27,7 +27,7 @@ class CacheConfig:
     """Bytes of the pool; None: sized from the memory that is free."""
     gpu_memory_utilization: float = 0.85
     """On a GPU: most of its memory that weights, activations, the pool and other programs may take together."""
-    kv_cache_dtype: str = "auto"
+    kv_cache_dtype: str = "int8/hadamard"
     """`auto`: the model's dtype; or a format of `engine.kv_layout.KV_FORMATS`."""
     kv_skip_layers: str = "auto"
     """Layers that stay unquantized: `none`, a list such as `0,5` or `first:1,last:4`, or `auto`: those whose keys have
@@ -107,7 +107,7 @@ class EngineConfig:
     """`lean`: our own forward; `transformers`: its modules over our cache; `auto`: lean for the models that it knows."""
     dtype: str = "auto"
     """Weights and activations; `auto`: bfloat16 where the device is fast at it, else float32."""
-    quantization: str = "none"
+    quantization: str = "auto"
     """Of the weights and of what they are multiplied with: `none`, `int8`, or `auto`: int8 on a CPU that is fast at it,
     unless a dtype is asked for."""
     device: str = "auto"

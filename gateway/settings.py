@@ -77,7 +77,7 @@ class Settings(BaseSettings):
     """What computes the model: our own lean forward, the modules of transformers, or lean for the models it knows."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Type of weights and activations; auto is bfloat16 where the device is fast at it, else float32."""
-    quantization: Literal["auto", "none", "int8"] = "none"
+    quantization: Literal["auto", "none", "int8"] = "auto"
     """Format of the weights; int8 takes half of 16 bits. Auto is int8 on a CPU that is fast at it, unless a dtype is
     asked for."""
     enforce_eager: bool = False
@@ -103,7 +103,10 @@ class Settings(BaseSettings):
     max_step_seconds: float | None = Field(None, ge=0, allow_inf_nan=False)
     """Longest step, in seconds, that prompts are cut for: what a running answer waits for its next token at most, as far
     as measured steps tell. By default what is efficient on this machine; 0 cuts by tokens only."""
-    kv_cache_dtype: KVCacheDtype = "auto"
+    deterministic: bool = False
+    """Compute an answer's bits from its request alone, whatever hits, chunks, preemption or other requests there are;
+    steps take longer."""
+    kv_cache_dtype: KVCacheDtype = "int8/hadamard"
     """Format of the KV cache; auto is the model's type, int8 takes about half of 16 bits."""
     kv_skip_layers: str = Field("auto", pattern=KV_SKIP_LAYERS)
     """Layers that an int8 KV cache leaves unquantized: none, a list such as 0,5 or first:1,last:4, or auto, which looks
@@ -159,6 +162,11 @@ class Settings(BaseSettings):
             raise ValueError(
                 f"--max-num-batched-tokens: got {self.max_num_batched_tokens}, wanted at least --max-num-seqs "
                 f"({self.max_num_seqs}), so that every running request gets its token in each step"
+            )
+        if self.deterministic and not 1 <= self.prefill_chunk <= self.max_num_batched_tokens // 4:
+            raise ValueError(
+                f"--prefill-chunk: got {self.prefill_chunk}, wanted 1 to {self.max_num_batched_tokens // 4}, a quarter of "
+                "--max-num-batched-tokens, for --deterministic"
             )
         return self
 

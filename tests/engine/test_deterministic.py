@@ -173,6 +173,17 @@ def test_preempted_and_resumed_equals_cold(case):
     assert_same(sampler.logits["preempted"], cold)
 
 
+def test_answers_forked_from_one_prefill_equal_cold(case):
+    folder, setup, cold = case
+    engine, sampler = make_engine(folder, setup)
+    add_request(engine, "forked", PROMPT, max_tokens=MAX_TOKENS, temperature=0.0, ignore_eos=True, n=3)
+    Transcript().run(engine)
+    assert engine.scheduler.counters.prompt_tokens == len(PROMPT)
+    assert len(sampler.logits) == 3
+    for logits in sampler.logits.values():
+        assert_same(logits, cold)
+
+
 def test_without_the_option_some_way_of_computing_differs(tiny):
     # else the tests above could not fail
     setup = ("bfloat16", "auto", "none")

@@ -59,6 +59,7 @@ def engine_config(settings: Settings, files: ModelFiles) -> EngineConfig:
             prefill_chunk=settings.prefill_chunk,
             long_prefill_token_threshold=settings.long_prefill_token_threshold,
             max_step_seconds=settings.max_step_seconds,
+            deterministic=settings.deterministic,
         ),
     )
 
