@@ -11,6 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from engine.batch import ScheduledRequest, SchedulerOutput, StepOutput
+from engine.block_history import BlockHistory
 from engine.config import SchedulerConfig
 from engine.messages import Admitted, TokenOutput
 from engine.request import Request, RequestStatus
@@ -52,6 +53,7 @@ class Scheduler:
         self._running: list[Request] = []  # oldest first
         self._admitted: list[Admitted] = []
         self._ended: list[str] = []
+        self.history = BlockHistory(cache)
         self.counters = SchedulerCounters()
 
     @property
@@ -63,6 +65,14 @@ class Scheduler:
     def num_running(self) -> int:
         """Requests with blocks."""
         return len(self._running)
+
+    def find(self, request_id: str) -> Request | None:
+        """Return a request that waits or runs."""
+        return self._requests.get(request_id)
+
+    def waiting(self) -> list[Request]:
+        """List the requests without blocks, the next one first."""
+        return list(self._waiting)
 
     def first_waiting_id(self) -> str:
         """Return the id of the request that is admitted next."""
@@ -185,10 +195,10 @@ class Scheduler:
         if request.was_admitted:
             return
         request.was_admitted = True
-        num_cached_tokens = allocation.num_cached_tokens
+        request.num_cached_tokens = num_cached_tokens = allocation.num_cached_tokens
         self.counters.prompt_tokens += request.num_prompt_tokens
         self.counters.cached_tokens += num_cached_tokens
-        reasons = {reason.value: num_blocks for reason, num_blocks in allocation.reasons.items()}
+        request.reasons = reasons = {reason.value: count for reason, count in allocation.reasons.items()}
         self._admitted.append(Admitted(request.request_id, request.num_prompt_tokens, num_cached_tokens, reasons))
 
     def _chunk(self, request: Request, step: _Step) -> int:
@@ -213,6 +223,7 @@ class Scheduler:
 
     def _finish(self, request: Request) -> None:
         del self._requests[request.request_id]
+        self.history.keep(request)
         if request.status is RequestStatus.RUNNING:
             self._release(request)
         else:
