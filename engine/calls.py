@@ -25,7 +25,7 @@ class PinPrompt(HashedPrompt, frozen=True, tag="pin"):
 
 
 class UnpinPrompt(msgspec.Struct, frozen=True, tag="unpin"):
-    """Give a pin back. Answered by `Done` or `NotFound`."""
+    """Give a pin back. Answered by `Unpinned` or `NotFound`."""
 
     handle: str
 
@@ -108,6 +108,15 @@ class Pinned(msgspec.Struct, frozen=True, tag="pinned"):
     pinned_blocks_limit: int
     shared_blocks: int
     shared_blocks_limit: int
+    max_request_tokens: int
+    """Most tokens of prompt and answer together beside all pins."""
+
+
+class Unpinned(msgspec.Struct, frozen=True, tag="unpinned"):
+    """A pin is given back."""
+
+    max_request_tokens: int
+    """As in `Pinned`."""
 
 
 class Prioritized(msgspec.Struct, frozen=True, tag="prioritized"):
@@ -162,7 +171,9 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
     """The field at fault."""
 
 
-Outcome = Warmed | Pinned | Prioritized | CacheOptions | RequestBlocks | Explained | Done | NotFound | Refused
+Outcome = (
+    Warmed | Pinned | Unpinned | Prioritized | CacheOptions | RequestBlocks | Explained | Done | NotFound | Refused
+)
 
 
 class Call(msgspec.Struct, frozen=True, tag="call"):

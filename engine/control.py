@@ -25,6 +25,7 @@ from engine.calls import (
     Refused,
     RequestBlocks,
     SetCacheOptions,
+    Unpinned,
     UnpinPrompt,
     WarmPrompt,
 )
@@ -95,7 +96,7 @@ class EngineControl:
                 if pin is None:
                     return NotFound(f"nothing is pinned as {handle!r}")
                 self._cache.unpin(pin)
-                return Done()
+                return Unpinned(self._cache.max_request_tokens())
             case EndPriority(handle):
                 self.expire()
                 priority = self._priorities.pop(handle, None)
@@ -123,6 +124,7 @@ class EngineControl:
             pinned_blocks_limit=now.pinned_blocks_limit,
             shared_blocks=now.shared_blocks,
             shared_blocks_limit=now.shared_blocks_limit,
+            max_request_tokens=self._cache.max_request_tokens(),
         )
 
     def _prioritize(self, order: PrioritizePrompt, prompt: Prompt) -> Prioritized:

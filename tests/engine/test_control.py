@@ -22,6 +22,7 @@ from engine.calls import (
     PrioritizePrompt,
     Refused,
     SetCacheOptions,
+    Unpinned,
     UnpinPrompt,
     WarmPrompt,
 )
@@ -65,11 +66,11 @@ def test_pin_survives_foreign_traffic_of_three_times_the_pool() -> None:
     warm(engine, said, prompt_of(64))
     warm(engine, said, prompt_of(64, seed=1))
     answer = said.ask(engine, PinPrompt(handle="support", **hashed(engine, prompt_of(64))))
-    assert answer == Pinned(None, 8, 8, 10, 8, 20)
+    assert answer == Pinned(None, 8, 8, 10, 8, 20, 32 * 8)
     traffic(engine, said, 3 * 40 * 8)
     assert num_cached(engine, said, prompt_of(64)) == 64
     assert num_cached(engine, said, prompt_of(64, seed=1)) == 0, "no traffic: the test tests nothing"
-    assert said.ask(engine, UnpinPrompt("support")) == Done()
+    assert said.ask(engine, UnpinPrompt("support")) == Unpinned(40 * 8)
     traffic(engine, said, 3 * 40 * 8)
     assert num_cached(engine, said, prompt_of(64)) == 0
 
@@ -83,9 +84,9 @@ def test_pin_beyond_the_budget_is_refused_with_the_numbers() -> None:
     assert answer.refusal is None, "blocks that are pinned already count again"
     warm(engine, said, prompt_of(24, seed=1))
     answer = said.ask(engine, PinPrompt(handle="c", **hashed(engine, prompt_of(24, seed=1))))
-    assert answer == Pinned("max_pinned_ratio", 3, 4, 4, 4, 20)
+    assert answer == Pinned("max_pinned_ratio", 3, 4, 4, 4, 20, 36 * 8)
     answer = said.ask(engine, PinPrompt(handle="d", **hashed(engine, prompt_of(24, seed=2))))
-    assert answer == Pinned("not_cached", 0, 4, 4, 4, 20)
+    assert answer == Pinned("not_cached", 0, 4, 4, 4, 20, 36 * 8)
     assert engine.cache.snapshot().pinned_blocks_max == 4
 
 
@@ -99,7 +100,7 @@ def test_pin_with_a_handle_in_use_replaces_it_and_a_refused_one_does_not() -> No
     warm(engine, said, prompt_of(40))
     answer = said.ask(engine, PinPrompt(handle="p", **hashed(engine, prompt_of(40))))
     assert (answer.refusal, answer.pinned_blocks) == ("max_pinned_ratio", 3)
-    assert said.ask(engine, UnpinPrompt("p")) == Done()
+    assert said.ask(engine, UnpinPrompt("p")) == Unpinned(40 * 8)
     assert engine.cache.snapshot().pinned_blocks == 0
 
 

@@ -31,6 +31,20 @@ def test_warm_up_caches_all_full_blocks_and_the_next_request_hits_them(length: i
     assert said.tokens["next"] == expected_tokens([*prompt_of(length), 5], 20)
 
 
+def test_warm_up_copies_the_cached_beginning_of_a_block() -> None:
+    engine, runner = make_engine(ChainRunner(block_size=16))
+    said = Transcript()
+    prompt = [*prompt_of(42), *prompt_of(22, seed=1)]
+    for warmed in (prompt_of(64), prompt):
+        said.call(engine, WarmPrompt(**hashed(engine, warmed)))
+    said.run(engine)
+    assert [copy.num_tokens for step in runner.steps for copy in step.copies] == [10]
+    add_request(engine, "next", [*prompt, 5])
+    said.run(engine)
+    assert said.admitted["next"].num_cached_tokens == 64
+    assert said.tokens["next"] == expected_tokens([*prompt, 5], 8)
+
+
 def test_warm_up_is_counted_nowhere_and_admits_nobody() -> None:
     engine, _ = make_engine()
     before = engine.snapshot(0).counters

@@ -18,6 +18,7 @@ from engine.messages import EngineReady
 from gateway.backends.base import BackendSnapshot, BackendUnavailableError, GenerationRequest, ModelInfo
 from gateway.backends.local.generation import LocalGeneration
 from gateway.backends.local.life import WorkerLife
+from gateway.backends.local.orders import WorkerOrders
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +45,7 @@ class Supervision:
     """A life that lasted longer resets the back-off."""
 
 
-class LocalBackend:
+class LocalBackend(WorkerOrders):
     """A supervised worker process behind the `Backend` protocol."""
 
     def __init__(
@@ -98,9 +99,9 @@ class LocalBackend:
 
     def model_info(self) -> ModelInfo:
         """Return facts of the running model."""
-        ready = self._serving()[1]
+        life, ready = self._serving()
         return ModelInfo(
-            max_model_len=ready.max_model_len,
+            max_model_len=min(ready.max_model_len, life.max_request_tokens or ready.max_model_len),
             block_size=ready.block_size,
             hash_seed=ready.hash_seed,
             hash_epoch=ready.hash_epoch,
@@ -122,6 +123,9 @@ class LocalBackend:
         """Ask the worker between two of its steps."""
         answer = await self._serving()[0].snapshot()
         return BackendSnapshot(answer.blocks, answer.counters, answer.num_running, answer.num_waiting)
+
+    def _present_life(self) -> WorkerLife:
+        return self._serving()[0]
 
     def _serving(self) -> tuple[WorkerLife, EngineReady]:
         if self._life is None or self._life.ready is None:
