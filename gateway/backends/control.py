@@ -1,7 +1,7 @@
 """What an engine can be asked and told beside generating: the values, and the part of the seam that takes them.
 
 Handles name pins and priorities; the caller chooses them, and a handle that is used again replaces what it named. All
-pins, priorities and options end with the engine's process: whoever wants them back after a restart says so again.
+pins and priorities end with the engine's process: whoever wants them back after a restart says so again.
 """
 
 from __future__ import annotations

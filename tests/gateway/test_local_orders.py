@@ -113,6 +113,19 @@ async def test_options_change_one_by_one_and_bad_ones_are_refused(backend: Local
         await backend.set_cache_options(max_shared_ratio=2.0)
 
 
+async def test_options_outlive_the_worker(backend: LocalBackend) -> None:
+    await backend.set_cache_options(max_shared_ratio=0.125, growth_reserve=7)
+    os.kill(backend.worker_process_id, signal.SIGKILL)
+    async with asyncio.timeout(20):
+        await restarted(backend)
+        assert await backend.set_cache_options() == CacheOptions(0.125, 7)
+        assert (await backend.snapshot()).blocks["pinned_blocks_limit"] == NUM_BLOCKS // 8
+        assert await backend.set_cache_options(max_shared_ratio=0.5) == CacheOptions(0.5, 7)
+        os.kill(backend.worker_process_id, signal.SIGKILL)
+        await restarted(backend, 2)
+        assert (await backend.snapshot()).blocks["pinned_blocks_limit"] == NUM_BLOCKS // 4
+
+
 async def test_blocks_of_two_requests_with_a_common_prefix_are_the_same(backend: LocalBackend) -> None:
     await backend.warm(prompt_of(backend, PROMPT))
     one = await generate(backend, "one", [*PROMPT, 7, 7], max_tokens=300)
