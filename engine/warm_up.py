@@ -94,6 +94,8 @@ class WarmUps:
             step: what users get in this step.
             is_alone: no request has blocks, so that what does not fit now never will.
         """
+        if not self._queue:
+            return
         room = self._room(step)
         while self._queue and room >= self._cache.config.block_size:
             warm_up = self._queue[0]
