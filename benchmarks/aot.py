@@ -151,7 +151,7 @@ def _launch_everything(variant: Variant) -> None:
     rotary = torch.empty(num_tokens, head_dim, device="meta"), torch.empty(num_tokens, head_dim, device="meta")
     rotated = plan.store_kv(query, key, value, rotary, layer)
     plan.paged_attention(rotated, layer, head_dim**-0.5)
-    copy_blocks.copy_blocks([layer], [(0, 1, block_size)])
+    copy_blocks.copy_blocks(layer.tensors, [(0, 1, block_size)])
 
 
 def compile_variant(variant: Variant) -> Usage:

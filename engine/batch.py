@@ -16,6 +16,7 @@ class ScheduledRequest:
     """The part of one request that runs in this step: tokens [num_computed_tokens, + num_new_tokens)."""
 
     request_id: str
+    """Of one answer: `Request.key`."""
     token_ids: npt.NDArray[np.int32]
     """[num_new_tokens], the tokens whose KV this step computes."""
     num_computed_tokens: int

@@ -9,6 +9,8 @@ EngineError
 
 from __future__ import annotations
 
+_OUT_OF_MEMORY = ("out of memory", "can't allocate memory")  # torch on CUDA, torch on the CPU
+
 
 class EngineError(Exception):
     """Base of all errors of the engine."""
@@ -32,3 +34,11 @@ class InvalidRequestError(EngineError):
     def __init__(self, message: str, *, param: str | None = None) -> None:
         super().__init__(message)
         self.param = param
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Tell whether memory was short, of Python, the CPU or the GPU. Knows torch by its words, to load without it."""
+    words = str(error).lower()
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(phrase in words for phrase in _OUT_OF_MEMORY)
+    )

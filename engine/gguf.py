@@ -56,6 +56,11 @@ class GgufModel:
         return len(self._reader.tensors)
 
     @property
+    def num_values(self) -> int:
+        """Weights in the file."""
+        return sum(int(tensor.n_elements) for tensor in self._reader.tensors)
+
+    @property
     def chat_template(self) -> str | None:
         """The chat template, if the file has one."""
         template = self._field("tokenizer.chat_template", None)

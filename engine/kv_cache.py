@@ -13,7 +13,8 @@ import torch
 from engine.config import EngineConfig
 from engine.errors import ConfigError
 from engine.kv_layout import KVLayout
-from engine.model_config import ModelConfig
+from engine.memory_plan import MAX_NUM_SEQS, activation_bytes
+from engine.model_config import ModelShape
 from kernels import ops
 from kernels.layout import LayerKV
 from kernels.plan import PagedBatch, StepPlan
@@ -22,7 +23,6 @@ from prefixcache.interface import CopyOp
 
 _CPU_SHARE = 0.20  # of the memory that is available: the machine is somebody's laptop
 _CPU_MAX_BYTES = 2 << 30
-_CUDA_SHARE = 0.85  # of the card, less what is in use
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +73,10 @@ class KVCache:
         plans = {kind: ops.plan_step(batch, layer, backend=backend) for kind, layer in first.items()}
         return tuple(plans[layer.format] for layer in self.layers)
 
-    def copy(self, copies: Sequence[CopyOp]) -> None:
-        """Perform the copies in order."""
+    def copy(self, copies: Sequence[CopyOp], open_copies: Sequence[tuple[int, int]] = ()) -> None:
+        """Perform the copies in order; open_copies: (src, dst) slots of open blocks."""
         if copies:
-            ops.copy_blocks(self.layers, [(op.src, op.dst, op.num_tokens) for op in copies])
+            ops.copy_blocks(self.layers, [(op.src, op.dst, op.num_tokens) for op in copies], open_copies)
 
     def clear_blocks(self, block_ids: list[int]) -> None:
         """Zero these blocks in every layer."""
@@ -85,7 +85,7 @@ class KVCache:
                 tensor[block_ids] = 0
 
 
-def kv_layout(config: EngineConfig, model: ModelConfig, dtype: torch.dtype, skipped: frozenset[int]) -> KVLayout:
+def kv_layout(config: EngineConfig, model: ModelShape, dtype: torch.dtype, skipped: frozenset[int]) -> KVLayout:
     """Return the shape of the cache that these options ask for.
 
     Raises:
@@ -105,22 +105,52 @@ def kv_layout(config: EngineConfig, model: ModelConfig, dtype: torch.dtype, skip
         raise ConfigError(f"--kv-cache-dtype: {error}") from error
 
 
-def choose_num_blocks(config: EngineConfig, model: ModelConfig, layout: KVLayout, device: torch.device) -> int:
+def choose_num_blocks(config: EngineConfig, model: ModelShape, layout: KVLayout, device: torch.device) -> int:
     """Return the blocks of the pool: as asked for, else what the device can spare and the requests can use.
 
     Raises:
-        ConfigError: not even two blocks fit.
+        ConfigError: not even two blocks fit, or not those that were asked for.
     """
-    if config.cache.num_blocks is not None:
-        return config.cache.num_blocks
-    affordable = _spare_bytes(device) // layout.block_bytes
+    if (asked := _asked_num_blocks(config, layout, device)) is not None:
+        return asked
+    largest_step = activation_bytes(
+        model,
+        itemsize=layout.itemsize,
+        num_tokens=config.scheduler.max_num_batched_tokens,
+        num_sampled=config.scheduler.max_num_seqs or MAX_NUM_SEQS,
+    )
+    opened = num_open_blocks(config, layout) * layout.open_block_bytes
+    affordable = (_spare_bytes(config, device, largest_step) - opened) // layout.block_bytes
     longest = min(config.max_model_len or model.max_position, model.max_position)
     # one block more a request: its last block may hold one token, and a copy needs one
-    useful = config.scheduler.max_num_seqs * (-(-longest // layout.block_size) + 1)
+    useful = (config.scheduler.max_num_seqs or MAX_NUM_SEQS) * (-(-longest // layout.block_size) + 1)
     num_blocks = int(min(affordable, useful))
     if num_blocks < 2:
         raise ConfigError("--num-blocks: the free memory does not hold two blocks of KV cache")
     return num_blocks
+
+
+def num_open_blocks(config: EngineConfig, layout: KVLayout) -> int:
+    """Return the blocks that this engine may have open at the same time."""
+    limits = config.scheduler
+    num_requests = limits.max_num_seqs or MAX_NUM_SEQS
+    return layout.num_open_blocks(num_requests=num_requests, step_tokens=limits.max_num_batched_tokens)
+
+
+def _asked_num_blocks(config: EngineConfig, layout: KVLayout, device: torch.device) -> int | None:
+    """Return the blocks that one of two options asks for, if they are there; None: neither was given."""
+    asked, flag = config.cache.num_blocks, "--num-blocks"
+    if config.cache.kv_cache_memory is not None:
+        asked, flag = config.cache.kv_cache_memory // layout.block_bytes, "--kv-cache-memory"
+    if asked is None:
+        return None
+    if asked < 2:
+        raise ConfigError(f"{flag}: got {asked} blocks of {layout.block_bytes:,} bytes, wanted at least 2")
+    size, free = asked * layout.block_bytes, _free_bytes(device)
+    if size > free:
+        gib = f"{asked} blocks need {size / 2**30:.1f} GiB"
+        raise ConfigError(f"{flag}: {gib}, and {free / 2**30:.1f} GiB are free on {device.type}")
+    return asked
 
 
 def _allocate_layer(
@@ -148,11 +178,16 @@ def _allocate_layer(
     )
 
 
-def _spare_bytes(device: torch.device) -> int:
+def _spare_bytes(config: EngineConfig, device: torch.device, largest_step: int) -> int:
+    """Bytes for the pool, beside the weights that are loaded already and the activations of the largest step."""
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
-        return int(_CUDA_SHARE * total) - (total - free)
+        return max(0, int(config.cache.gpu_memory_utilization * total) - (total - free) - largest_step)
     return min(int(_CPU_SHARE * available_memory()), _CPU_MAX_BYTES)
+
+
+def _free_bytes(device: torch.device) -> int:
+    return int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else available_memory()
 
 
 def available_memory(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = Path("/sys/fs/cgroup")) -> int:

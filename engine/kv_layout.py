@@ -18,6 +18,8 @@ KV_FORMATS = (
     "int8/per_channel",
 )
 """`kernels.quant.SERVED_FORMATS`, for those who must not load torch; a test says that they are equal."""
+PER_CHANNEL = "int8/per_channel"
+"""The format whose blocks are quantized as a whole, when they are full."""
 SKIP_AUTO = "auto"
 SKIP_NONE = "none"
 
@@ -67,9 +69,21 @@ class KVLayout:
     @property
     def open_block_bytes(self) -> int:
         """per_channel: bytes of one block that is still open, beside its place in the pool; else 0."""
-        if self.kv_cache_dtype != "int8/per_channel":
+        if self.kv_cache_dtype != PER_CHANNEL:
             return 0
         return self.num_quantized_layers * self.num_kv_heads * self.block_size * self.head_dim * self.itemsize
+
+    def num_open_blocks(self, *, num_requests: int, step_tokens: int) -> int:
+        """Return the blocks that can be open at the same time; 0 but for per_channel.
+
+        Each running request has one that it has not filled. A step of n tokens of one request begins at most
+        1 + (n - 2) / block_size more, and they are open until the step ends, for its rows read their own block open.
+
+        Args:
+            num_requests: that run at the same time.
+            step_tokens: of the largest step, all requests together.
+        """
+        return 2 * num_requests + step_tokens // self.block_size if self.open_block_bytes else 0
 
     @property
     def _group_size(self) -> int:
@@ -81,7 +95,7 @@ class KVLayout:
         """Bytes of one block and KV head."""
         codes = 2 * self.block_size * self.head_dim
         num_groups = max(1, self.head_dim // self._group_size)
-        key_scales = self.head_dim if self.kv_cache_dtype == "int8/per_channel" else self.block_size * num_groups
+        key_scales = self.head_dim if self.kv_cache_dtype == PER_CHANNEL else self.block_size * num_groups
         return codes + _SCALE_BYTES * (key_scales + self.block_size * num_groups)
 
     def formula(self) -> str:

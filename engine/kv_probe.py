@@ -16,7 +16,7 @@ from engine.inputs import build_inputs
 from engine.kv_cache import KVCache
 from engine.kv_layout import KVLayout
 from engine.messages import SamplingParams
-from engine.models.llama import LlamaModel
+from engine.models.interface import Model
 
 OUTLIER_RATIO = 16.0
 """Random keys have about 3, SmolLM2-135M 5 to 15 by layer, keys with a bias like Qwen2's 50 and more."""
@@ -27,7 +27,7 @@ _STRIDE = 40_503  # odd, near 2^16 / golden ratio: token ids that are spread ove
 
 @torch.inference_mode()
 def key_outlier_ratios(
-    model: LlamaModel, *, dtype: torch.dtype, device: torch.device, backend: str = "torch"
+    model: Model, *, dtype: torch.dtype, device: torch.device, backend: str = "torch"
 ) -> torch.Tensor:
     """Run a fixed sequence and measure its keys.
 

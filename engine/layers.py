@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import platform
 
 import torch
 from torch.nn import functional
 
-from engine.model_config import RopeConfig
+from engine.rope import inverse_frequencies
+from engine.rope_config import RopeConfig
 
 _PACK_FOR_ROWS = (
     64  # packed for 64 rows, a weight is as fast at 1 or 512 as packed for these, 5 to 45 % better than for 1
@@ -64,8 +64,8 @@ class Rotary:
     """Cosines and sines for every position, computed once, so that a position has the same bits in any batch."""
 
     def __init__(self, rope: RopeConfig, head_dim: int, max_position: int, device: torch.device) -> None:
-        angles = torch.outer(torch.arange(max_position, dtype=torch.float32), _inverse_frequencies(rope, head_dim))
-        cos, sin = angles.cos(), angles.sin()
+        angles = torch.outer(torch.arange(max_position, dtype=torch.float32), inverse_frequencies(rope, head_dim))
+        cos, sin = angles.cos() * rope.attention_factor, angles.sin() * rope.attention_factor
         # [max_position, head_dim]; the sign of rotate_half sits in the sines
         self._cos = torch.cat((cos, cos), dim=-1).to(device)
         self._sin = torch.cat((-sin, sin), dim=-1).to(device)
@@ -73,23 +73,3 @@ class Rotary:
     def at(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return cosines and signed sines, each [num_tokens, head_dim] fp32, for positions [num_tokens]."""
         return self._cos.index_select(0, positions), self._sin.index_select(0, positions)
-
-
-def _inverse_frequencies(rope: RopeConfig, head_dim: int) -> torch.Tensor:
-    """[head_dim / 2], fp32: radians a token.
-
-    Source: `_compute_llama3_parameters` in transformers' modeling_rope_utils.
-    """
-    exponents = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
-    frequencies = 1.0 / rope.theta**exponents
-    if rope.kind == "default":
-        return frequencies
-    if rope.kind == "linear":
-        return frequencies / rope.factor
-    wavelengths = 2 * math.pi / frequencies
-    # 1 for wavelengths well inside the old context (kept), 0 for those well beyond it (stretched), blended between
-    kept = (rope.original_max_position / wavelengths - rope.low_freq_factor) / (
-        rope.high_freq_factor - rope.low_freq_factor
-    )
-    kept = kept.clamp(0.0, 1.0)
-    return kept * frequencies + (1 - kept) * frequencies / rope.factor

@@ -10,13 +10,15 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from time import perf_counter
 from typing import Protocol
 
 from engine.batch import SchedulerOutput, StepOutput
-from engine.calls import Call, Pinned, Reply
+from engine.calls import Call, Reply
 from engine.config import EngineConfig
 from engine.control import EngineControl
-from engine.errors import InvalidRequestError
+from engine.errors import InvalidRequestError, is_out_of_memory
+from engine.kv_layout import PER_CHANNEL
 from engine.messages import AddRequest, Admitted, EngineSnapshot, RequestFailed, StepOutputs
 from engine.prompt import checked_prompt
 from engine.request import Request, seed_sequence
@@ -88,10 +90,16 @@ class LLMEngine:
                 max_shared_ratio=cache.max_shared_ratio,
                 max_pinned_ratio=cache.max_pinned_ratio,
                 growth_reserve=cache.growth_reserve,
+                reuse_partial_blocks=cache.kv_cache_dtype != PER_CHANNEL,
             )
         )
         self.scheduler = Scheduler(config.scheduler, self.cache, eos_token_ids=runner.eos_token_ids)
-        self._warm_ups = WarmUps(self.cache, config.scheduler, max_model_len=runner.max_model_len)
+        self._warm_ups = WarmUps(
+            self.cache,
+            config.scheduler,
+            max_num_seqs=self.scheduler.max_num_seqs,
+            max_model_len=runner.max_model_len,
+        )
         self._control = EngineControl(
             self.cache, self.scheduler, self._warm_ups, vocab_size=runner.vocab_size, clock=clock
         )
@@ -123,8 +131,8 @@ class LLMEngine:
         outcome = self._control.perform(message.call_id, message.order)
         if outcome is None:
             return []
-        failed = self._fail_oversized() if isinstance(outcome, Pinned) else []
-        return [*failed, Reply(message.call_id, outcome)]
+        self.scheduler.ask_again()  # a pin or an option may have changed what fits
+        return [Reply(message.call_id, outcome)]
 
     def cancel_call(self, call_id: int) -> None:
         """Stop working on a call, where it takes several steps."""
@@ -139,14 +147,25 @@ class LLMEngine:
         scheduled = self.scheduler.schedule()
         if not self.scheduler.num_waiting:
             self._warm_ups.join(scheduled, is_alone=not self.scheduler.num_running)
-        messages: list[FromEngine] = [*self.scheduler.take_admitted(), *self._warm_ups.take_replies()]
+        messages: list[FromEngine] = [
+            *self.scheduler.take_admitted(),
+            *self.scheduler.take_failed(),
+            *self._warm_ups.take_replies(),
+        ]
         if not scheduled.requests:
             return messages + self._fail_stuck()
         self.num_steps += 1
+        seconds = 0.0
         try:
+            start = perf_counter()
             result = self._runner.execute(scheduled)
+            seconds = perf_counter() - start
             self._failed_steps = 0
         except Exception as error:  # the loop's edge: one bad step must not end the process
+            if is_out_of_memory(error):
+                logger.warning("engine step %d of %d requests: %s", self.num_steps, len(scheduled.requests), error)
+                self.scheduler.retry_with_less(scheduled, had_guest=self._warm_ups.fail())
+                return [*messages, *self.scheduler.take_failed()]
             logger.exception("engine step %d failed", self.num_steps)
             self._failed_steps += 1
             if self._failed_steps >= MAX_FAILED_STEPS:
@@ -156,10 +175,10 @@ class LLMEngine:
             why = f"engine step failed: {type(error).__name__}"
             result = StepOutput({}, {part.request_id: why for part in scheduled.requests})
         self._warm_ups.update(result)
-        outputs = self.scheduler.update(scheduled, result)
+        outputs = self.scheduler.update(scheduled, result, seconds=seconds)
         if outputs:
             messages.append(StepOutputs(outputs))
-        messages.extend(RequestFailed(request_id, why, None) for request_id, why in result.failed.items())
+        messages.extend(self.scheduler.take_failed())
         return messages
 
     def snapshot(self, call_id: int) -> EngineSnapshot:
@@ -178,6 +197,11 @@ class LLMEngine:
         num_prompt, max_tokens = len(prompt.token_ids), message.sampling.max_tokens
         if max_tokens < 1:
             raise InvalidRequestError(f"max_tokens: got {max_tokens}, wanted at least 1", param="max_tokens")
+        if not 1 <= message.sampling.n <= self.scheduler.max_num_seqs:
+            raise InvalidRequestError(
+                f"n: got {message.sampling.n}, wanted 1 to {self.scheduler.max_num_seqs} (max_num_seqs)",
+                param="n",
+            )
         limit = min(self._runner.max_model_len, self.cache.max_request_tokens(prompt))
         if num_prompt + max_tokens > limit:
             raise InvalidRequestError(
@@ -185,21 +209,6 @@ class LLMEngine:
                 f"the limit is {limit}",
                 param="messages" if num_prompt >= limit else "max_tokens",
             )
-
-    def _fail_oversized(self) -> list[FromEngine]:
-        """End the requests that wait and, after a pin, could not reach their `max_tokens` even alone.
-
-        Admitted all the same, such a request would grow until nothing is left, preempt itself and begin again, for ever.
-        """
-        failed: list[FromEngine] = []
-        for request in self.scheduler.waiting():
-            num_tokens = request.num_prompt_tokens + request.sampling.max_tokens
-            limit = self.cache.max_request_tokens(request.prompt)
-            if num_tokens > limit:
-                self.scheduler.abort(request.request_id)
-                why = f"prompt + max_tokens is {num_tokens}, and since a prompt was pinned the limit is {limit}"
-                failed.append(RequestFailed(request.request_id, why, "max_tokens"))
-        return failed
 
     def _fail_stuck(self) -> list[FromEngine]:
         """With nothing running, the first waiting request has the whole pool: if it does not fit now, it never will."""

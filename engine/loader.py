@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 
 from engine.errors import ConfigError, ModelLoadError
 from engine.model_config import ModelConfig
-from engine.models import ARCHITECTURES
 from engine.models.llama import Change, LlamaModel
+from engine.weight_format import INT8, NONE
+
+if TYPE_CHECKING:
+    from engine.models.llama_int8 import Int8Llama
 
 _IGNORED_SUFFIXES = ("rotary_emb.inv_freq",)  # old checkpoints carry it; it is computed
 
@@ -26,7 +29,8 @@ def load_model(
     device: torch.device,
     max_position: int,
     rotate_values: bool = False,
-) -> LlamaModel:
+    quantization: str = NONE,
+) -> LlamaModel | Int8Llama:
     """Load a folder of safetensors files, single or sharded.
 
     Args:
@@ -36,15 +40,21 @@ def load_model(
         device: of the weights.
         max_position: most tokens of a sequence.
         rotate_values: for a rotated cache; see `engine.models.llama`.
+        quantization: `none`, or `int8`, which rotates values in any case; see `engine.models.llama_int8`.
 
     Raises:
-        ModelLoadError: an unknown architecture, unreadable files, or keys and shapes other than the config's.
+        ModelLoadError: unreadable files, or keys and shapes other than the config's.
     """
-    if (model_class := ARCHITECTURES.get(config.architecture)) is None:
-        raise ModelLoadError(f"architecture: got {config.architecture!r}, wanted one of {', '.join(ARCHITECTURES)}")
     with contextlib.ExitStack() as stack:
-        checkpoint = Checkpoint(folder, stack, dtype=dtype, device=device)
-        model = model_class(config, checkpoint, max_position=max_position, rotate_values=rotate_values)
+        model: LlamaModel | Int8Llama
+        if quantization == INT8:
+            from engine.models.llama_int8 import Int8Llama  # here, for it needs numba
+
+            checkpoint = Checkpoint(folder, stack, dtype=torch.float32, device=device)
+            model = Int8Llama(config, checkpoint, max_position=max_position)
+        else:
+            checkpoint = Checkpoint(folder, stack, dtype=dtype, device=device)
+            model = LlamaModel(config, checkpoint, max_position=max_position, rotate_values=rotate_values)
         if config.tied_embeddings:
             checkpoint.ignore("lm_head.weight")
         checkpoint.expect_all_taken()

@@ -5,6 +5,7 @@ Arithmetic over shapes. Loads no torch and touches no device.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from engine.kv_layout import KVLayout
@@ -16,6 +17,12 @@ CPU_OVERHEAD_BYTES = 400 * 2**20
 compiled."""
 RESERVE_RATIO = 0.05
 """Of the memory, left free: allocators fragment, and other programs grow."""
+
+
+CHAT_TOKENS = 2048
+"""Length of a chat where nobody said another."""
+MAX_NUM_SEQS = 256
+"""Most requests at the same time where nobody said another: more rows make no step cheaper."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +67,7 @@ class FixedBytes:
             concurrency: rows that sample in it.
         """
         return cls(
-            weights=num_parameters(model) * itemsize,
+            weights=weight_bytes(model, itemsize=itemsize),
             activations=activation_bytes(
                 model, itemsize=itemsize, num_tokens=max_num_batched_tokens, num_sampled=concurrency
             ),
@@ -82,14 +89,15 @@ class MemoryPlan:
     fixed: FixedBytes
     memory_bytes: int | None
     """None: not said, so that nothing can be said of what fits."""
+    step_tokens: int = 0
+    """Of the largest step; per_channel has open the blocks that it begins."""
 
     @property
     def kv_bytes_total(self) -> int:
         """Of all chats at full length."""
         private = self.workload.context_tokens - self._shared_blocks * self.layout.block_size
         chats = self.workload.concurrency * (_ceil(private, self.layout.block_size) * self.layout.block_bytes)
-        opened = self.workload.concurrency * self.layout.open_block_bytes
-        return self._shared_blocks * self.layout.block_bytes + chats + opened
+        return self._shared_bytes + chats + self._open_bytes(self.workload.concurrency)
 
     @property
     def reserve_bytes(self) -> int:
@@ -109,6 +117,12 @@ class MemoryPlan:
         return None if self.kv_budget_bytes is None else self.kv_bytes_total <= self.kv_budget_bytes
 
     @property
+    def needed_bytes(self) -> int:
+        """Memory with which all chats fit at full length."""
+        needed = self.fixed.total + self.kv_bytes_total
+        return needed if not self.fixed.total else math.ceil(needed / (1 - RESERVE_RATIO))
+
+    @property
     def max_concurrency(self) -> int | None:
         """Chats that fit when all are at full length."""
         return self._concurrency(self.workload.context_tokens)
@@ -123,8 +137,8 @@ class MemoryPlan:
         """Length that this many chats can all have."""
         if self.kv_budget_bytes is None:
             return None
-        shared_bytes = self._shared_blocks * self.layout.block_bytes
-        one_chat = (self.kv_budget_bytes - shared_bytes) // self.workload.concurrency - self.layout.open_block_bytes
+        for_all = self.kv_budget_bytes - self._shared_bytes - self._open_bytes(self.workload.concurrency)
+        one_chat = for_all // self.workload.concurrency
         if one_chat <= 0:
             return 0
         return (self._shared_blocks + one_chat // self.layout.block_bytes) * self.layout.block_size
@@ -134,14 +148,49 @@ class MemoryPlan:
         """Only full blocks are shared."""
         return self.workload.shared_tokens // self.layout.block_size
 
+    @property
+    def _shared_bytes(self) -> int:
+        return self._shared_blocks * self.layout.block_bytes
+
+    def _open_bytes(self, num_chats: int) -> int:
+        """Beside the pool."""
+        num_open = self.layout.num_open_blocks(num_requests=num_chats, step_tokens=self.step_tokens)
+        return num_open * self.layout.open_block_bytes
+
     def _concurrency(self, context_tokens: int) -> int | None:
         if self.kv_budget_bytes is None:
             return None
         private = context_tokens - self._shared_blocks * self.layout.block_size
-        one_chat = (
-            max(1, _ceil(private, self.layout.block_size)) * self.layout.block_bytes + self.layout.open_block_bytes
-        )
-        return max(0, (self.kv_budget_bytes - self._shared_blocks * self.layout.block_bytes) // one_chat)
+        one_chat = max(1, _ceil(private, self.layout.block_size)) * self.layout.block_bytes
+        one_chat += self._open_bytes(1) - self._open_bytes(0)
+        return max(0, (self.kv_budget_bytes - self._shared_bytes - self._open_bytes(0)) // one_chat)
+
+
+def default_num_seqs(layout: KVLayout, *, num_blocks: int, max_model_len: int, max_num_batched_tokens: int) -> int:
+    """Return how many requests run at the same time by default: the chats that fit into the pool at full length.
+
+    Args:
+        layout: of the pool.
+        num_blocks: of the pool.
+        max_model_len: tokens of the longest request; chats are that long, or CHAT_TOKENS if it is longer.
+        max_num_batched_tokens: rows of the largest step, of which each request needs one.
+    """
+    chat = Workload(1, min(CHAT_TOKENS, max_model_len))
+    fitting = MemoryPlan(layout, chat, FixedBytes(), num_blocks * layout.block_bytes).max_concurrency
+    return max(1, min(fitting or 1, MAX_NUM_SEQS, max_num_batched_tokens))
+
+
+def weight_bytes(model: ModelConfig, *, itemsize: int, packs_head: bool = True) -> int:
+    """Return the bytes of the weights.
+
+    Args:
+        model: its shape.
+        itemsize: bytes of a weight.
+        packs_head: a head that is tied to the embedding is there twice, as on a CPU: as a table, and packed for the
+            product. A GPU keeps it once.
+    """
+    copied = model.vocab_size * model.hidden_size if packs_head and model.tied_embeddings else 0
+    return (num_parameters(model) + copied) * itemsize
 
 
 def num_parameters(model: ModelConfig) -> int:

@@ -26,6 +26,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     """Draws depend on (seed, position) alone; None: the worker draws a seed."""
     ignore_eos: bool = False
     """Go on to max_tokens."""
+    n: int = 1
+    """Answers to one prompt, which is computed once; answer `i` draws with a seed made of (seed, i)."""
 
 
 class AddRequest(HashedPrompt, frozen=True, tag="add"):
@@ -84,12 +86,14 @@ class Admitted(msgspec.Struct, frozen=True, tag="admitted"):
 
 
 class TokenOutput(msgspec.Struct, frozen=True, array_like=True):
-    """New tokens of one request."""
+    """New tokens of one answer."""
 
     request_id: str
     token_ids: list[int]
     finish_reason: str | None = None
     """`stop` (end-of-sequence token, which is the last of token_ids), `length`, or None while running."""
+    index: int = 0
+    """Which of the request's `n` answers; each ends on its own."""
 
 
 class StepOutputs(msgspec.Struct, frozen=True, tag="tokens"):
@@ -99,12 +103,14 @@ class StepOutputs(msgspec.Struct, frozen=True, tag="tokens"):
 
 
 class RequestFailed(msgspec.Struct, frozen=True, tag="failed"):
-    """One request ended with an error."""
+    """One request ended with an error, all its answers included."""
 
     request_id: str
     message: str
     param: str | None
     """The field at fault; None: the engine's own fault."""
+    retryable: bool = False
+    """The same request may succeed later."""
 
 
 class EngineSnapshot(msgspec.Struct, frozen=True, tag="snapshot"):

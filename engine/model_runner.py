@@ -7,9 +7,10 @@ the scheduler and the messages to the gateway are built from it.
 from __future__ import annotations
 
 import importlib.util
-import json
+import itertools
 import os
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,17 +18,24 @@ import torch
 
 from engine.batch import ScheduledRequest, SchedulerOutput, StepOutput
 from engine.config import EngineConfig
+from engine.device import to_device
 from engine.errors import ConfigError
 from engine.inputs import build_inputs
-from engine.kv_cache import KVCache, choose_num_blocks, kv_layout
+from engine.kv_cache import KVCache, choose_num_blocks, kv_layout, num_open_blocks
 from engine.kv_layout import SKIP_AUTO, format_layers, parse_skip_layers
 from engine.kv_probe import key_outlier_ratios, outlier_layers
 from engine.loader import choose_device, choose_dtype, load_model
+from engine.memory_check import disagreements, tensor_bytes
+from engine.memory_plan import default_num_seqs
 from engine.messages import SamplingParams
-from engine.model_config import ModelConfig
+from engine.model_config import lean_config
 from engine.model_store import weight_digest
-from engine.sampler import Sampler
+from engine.models.interface import Model
+from engine.open_blocks import OpenBlocks
+from engine.sampler import NOT_FINITE, Sampler
+from engine.weight_format import INT8, NONE, choose_quantization
 from kernels import ops
+from kernels.plan import IntArray, StepPlan
 from kernels.quant import parse_kv_format
 
 _NUMBA_CHANNELS = 16
@@ -54,31 +62,38 @@ class ModelRunner:
         self.config = config
         self.device = choose_device(config.device)
         self.dtype = choose_dtype(config.dtype, self.device)
-        self.model_config = ModelConfig.from_folder(folder)
         self.warnings: list[str] = []
         """Said once at start, for people."""
         self._sampler = sampler or Sampler()
-        self._backend = choose_backend(self.device, self.model_config.head_dim)
         self._format = parse_kv_format(config.cache.kv_cache_dtype)
-        kv_layout(config, self.model_config, self.dtype, frozenset())  # refuse what does not fit before the load
-        if self._format.per_channel_keys:
-            raise ConfigError("--kv-cache-dtype: int8/per_channel can be planned and measured, but not served yet")
-        self._model = load_model(
-            folder,
-            self.model_config,
-            dtype=self.dtype,
-            device=self.device,
-            max_position=self.model_config.max_position,
-            rotate_values=self._format.rotated,
-        )
+        self.quantization = NONE
+        """`none` or `int8`: of the weights."""
+        self._model = self._load(folder)
+        self.model_config = self._model.config
+        per_channel = self._format.per_channel_keys
+        self._backend = choose_backend(self.device, self.model_config.head_dim, per_channel=per_channel)
+        if per_channel and self._backend == "torch":
+            self.warnings.append(f"{self._format.name} runs on torch's kernels here, which are slower than numba's")
         self.kv_layout = kv_layout(config, self.model_config, self.dtype, self._skipped_layers())
         self._cache = KVCache.allocate(
             self.kv_layout,
             num_blocks=choose_num_blocks(config, self.model_config, self.kv_layout, self.device),
             dtype=self.dtype,
             device=self.device,
+            num_open=num_open_blocks(config, self.kv_layout),
         )
+        self._open_blocks: OpenBlocks | None = None
+        if num_open := num_open_blocks(config, self.kv_layout):
+            self._open_blocks = OpenBlocks(num_open, config.cache.block_size)
         self.max_model_len = self._limit_length()
+        self.warnings += disagreements(
+            self.model_config,
+            self.kv_layout,
+            self.device,
+            num_blocks=self.num_blocks,
+            weights=tensor_bytes(self._model),
+            kv_cache=self._cache.num_bytes,
+        )
         self._weight_digest = weight_digest(folder)
         self._warm_up()
 
@@ -86,6 +101,17 @@ class ModelRunner:
     def num_blocks(self) -> int:
         """Blocks in the pool."""
         return self._cache.num_blocks
+
+    @property
+    def max_num_seqs(self) -> int:
+        """Requests that run at the same time: as asked for, else the chats that the pool holds."""
+        scheduler = self.config.scheduler
+        return scheduler.max_num_seqs or default_num_seqs(
+            self.kv_layout,
+            num_blocks=self.num_blocks,
+            max_model_len=self.max_model_len,
+            max_num_batched_tokens=scheduler.max_num_batched_tokens,
+        )
 
     @property
     def kv_bytes_per_token(self) -> int:
@@ -107,11 +133,13 @@ class ModelRunner:
         return {
             "weights": self._weight_digest,
             "architecture": self.model_config.architecture,
+            "model_impl": type(self._model).__name__,
             "dtype": _name(self.dtype),
+            "quantization": self.quantization,
             "kv_cache_dtype": self._format.name if self._format.quantized else _name(self.dtype),
             "kv_skip_layers": format_layers(self.kv_layout.skipped_layers),
             "block_size": str(self.config.cache.block_size),
-            "rope": json.dumps(asdict(self.model_config.rope), sort_keys=True),
+            "rope": self.model_config.rope_text,
             "adapter": "",
         }
 
@@ -121,39 +149,62 @@ class ModelRunner:
 
         A request with a key, value or logit that is not finite fails alone.
         """
-        self._cache.copy(output.copies)
+        open_slots = self._begin_step(output)
         if not output.requests:
             return StepOutput({})
-        logits, failed = self._forward(output.requests)
+        logits, bad = self._forward(output.requests, open_slots)
         sampled = [request for request in output.requests if request.sample]
-        tokens = self._sampler.sample(logits, sampled) if sampled else []
-        chosen: dict[str, int] = {}
-        for request, token in zip(sampled, tokens, strict=True):
-            if token is None:
-                failed.setdefault(request.request_id, "the model gave a logit that is not finite")
-            elif request.request_id not in failed:
-                chosen[request.request_id] = token
-        return StepOutput(chosen, failed)
+        # the one time that a step waits for the device
+        answers = torch.cat((self._sampler.sample(logits, sampled), bad.long()) if sampled else (bad.long(),)).tolist()
+        return _step_output(output.requests, answers[: len(sampled)], answers[len(sampled) :])
 
-    def _forward(self, requests: list[ScheduledRequest]) -> tuple[torch.Tensor, dict[str, str]]:
-        """[num_sampled, vocab_size] in fp32, and the requests whose keys or values cannot be cached, with the reason."""
+    def _begin_step(self, output: SchedulerOutput) -> IntArray | None:
+        """Perform the copies; return where the blocks that the step writes to are open, if the format has such."""
+        if self._open_blocks is None:
+            self._cache.copy(output.copies)
+            return None
+        step = self._open_blocks.begin_step(output)
+        self._cache.copy(output.copies, step.copies)
+        return step.slots
+
+    def _forward(
+        self, requests: list[ScheduledRequest], open_slots: IntArray | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Logits [num_sampled, vocab_size] in fp32, and [num_tokens] bool: rows whose key or value cannot be cached."""
         inputs = build_inputs(requests, self.config.cache.block_size)
-        plans = self._cache.plan_step(inputs.paged, backend=self._backend)
-        input_ids, positions, sample_rows = (
-            torch.from_numpy(array).to(self.device)
-            for array in (inputs.input_ids, inputs.positions, inputs.sample_rows)
-        )
+        plans = self._cache.plan_step(replace(inputs.paged, open_slots=open_slots), backend=self._backend)
+        arrays = (inputs.input_ids, inputs.positions, inputs.sample_rows)
+        together = to_device(np.concatenate(arrays), self.device)
+        input_ids, positions, sample_rows = torch.split(together, [len(array) for array in arrays])
         logits = self._model.forward(input_ids, positions, sample_rows, self._cache, plans)
-        flags = [ops.bad_rows(plan) for plan in {id(plan): plan for plan in plans}.values()]
-        bad = torch.stack(flags).any(dim=0).cpu().numpy()
-        failed = {
-            request.request_id: "the model gave a key or value that is not finite"
-            for request, start, end in zip(
-                requests, inputs.paged.query_start_loc, inputs.paged.query_start_loc[1:], strict=False
+        return logits, bad_rows(plans)
+
+    def _load(self, folder: Path) -> Model:
+        """The lean forward where it knows the model, else the modules of transformers."""
+        if (lean := lean_config(folder, self.config.model_impl)) is not None:
+            kv_layout(self.config, lean, self.dtype, frozenset())  # refuse what does not fit before the load
+            config = self.config
+            self.quantization = choose_quantization(config.quantization, lean, dtype=config.dtype, device=self.device)
+            return load_model(
+                folder,
+                lean,
+                dtype=self.dtype,
+                device=self.device,
+                max_position=lean.max_position,
+                rotate_values=self._format.rotated,
+                quantization=self.quantization,
             )
-            if bad[start:end].any()
-        }
-        return logits, failed
+        if self.config.quantization == INT8:
+            raise ConfigError(
+                "--quantization: got 'int8', which the modules of transformers do not have; wanted 'none'"
+            )
+        from engine.models.generic import load_generic  # slow to import, and most models do without
+
+        model = load_generic(folder, dtype=self.dtype, device=self.device)
+        self.warnings.append(
+            f"{model.config.architecture} runs in the modules of transformers, slower than a lean forward"
+        )
+        return model
 
     def _skipped_layers(self) -> frozenset[int]:
         """Read the option, or look for outliers and tell what was found."""
@@ -177,11 +228,15 @@ class ModelRunner:
         """Return the smaller of the model's limit and the pool, or what was asked for if it is within both."""
         asked, model = self.config.max_model_len, self.model_config.max_position
         pool = self.num_blocks * self.config.cache.block_size
+        slides = model == self.model_config.sliding_window
         if asked is not None:
-            for limit, what in ((model, "the model's limit"), (pool, "the KV pool; see --num-blocks")):
+            whose = "the model's sliding window: full attention is all there is" if slides else "the model's limit"
+            for limit, what in ((model, whose), (pool, "the KV pool; see --num-blocks")):
                 if asked > limit:
                     raise ConfigError(f"--max-model-len: got {asked}, wanted at most {limit} ({what})")
             return asked
+        if slides:
+            self.warnings.append(f"max_model_len is at most {model} tokens, the model's sliding window")
         if pool < model:
             self.warnings.append(
                 f"max_model_len is {pool} tokens, not the model's {model}: the KV pool holds no more ({self.num_blocks} "
@@ -203,15 +258,39 @@ class ModelRunner:
                 sample=True,
             )
             with torch.inference_mode():
-                Sampler().sample(self._forward([request])[0], [request])
+                logits, _ = self._forward([request], self._begin_step(SchedulerOutput([request])))
+                Sampler().sample(logits, [request]).tolist()
+        self._begin_step(SchedulerOutput(ended=["warm-up"]))
         self._cache.clear_blocks([0, 1])
 
 
-def choose_backend(device: torch.device, head_dim: int) -> str:
-    """Return the kernels: Triton on a GPU; on a CPU numba's, where it is installed and takes such heads, else torch's."""
+def bad_rows(plans: Sequence[StepPlan]) -> torch.Tensor:
+    """Return [num_tokens] bool: rows that some layer could not store."""
+    return torch.stack([ops.bad_rows(plan) for plan in dict.fromkeys(plans)]).any(dim=0)
+
+
+def _step_output(requests: Sequence[ScheduledRequest], tokens: list[int], bad: list[int]) -> StepOutput:
+    """Give each request its token, or the reason why its numbers cannot be used."""
+    chosen: dict[str, int] = {}
+    failed: dict[str, str] = {}
+    rows, left = iter(bad), iter(tokens)
+    for request in requests:
+        token = next(left) if request.sample else None
+        if any(list(itertools.islice(rows, request.num_new_tokens))):
+            failed[request.request_id] = "the model gave a key or value that is not finite"
+        elif token == NOT_FINITE:
+            failed[request.request_id] = "the model gave a logit that is not finite"
+        elif token is not None:
+            chosen[request.request_id] = token
+    return StepOutput(chosen, failed)
+
+
+def choose_backend(device: torch.device, head_dim: int, *, per_channel: bool = False) -> str:
+    """Return the kernels: Triton on a GPU; on a CPU numba's, where it is installed and takes such a cache, else torch's."""
     if device.type == "cuda":
         return "triton"
-    return "numba" if head_dim % _NUMBA_CHANNELS == 0 and importlib.util.find_spec("numba") else "torch"
+    takes = head_dim % _NUMBA_CHANNELS == 0 and not per_channel
+    return "numba" if takes and importlib.util.find_spec("numba") else "torch"
 
 
 def physical_cores() -> int:

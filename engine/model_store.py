@@ -21,6 +21,7 @@ import platformdirs
 from engine.errors import ModelNotFoundError
 
 MANIFEST = "manifest.json"
+GGUF_SUFFIX = ".gguf"
 MANIFEST_FORMAT = 1
 """Raised when the files made by a pull change, so that older folders are made again."""
 
@@ -70,7 +71,7 @@ class ModelPath:
 
 
 class ModelNotPulledError(ModelNotFoundError):
-    """The alias is known, but its folder is missing or damaged: `prefixgate models pull` makes it."""
+    """An alias or GGUF file is known, but its folder is missing or damaged: `prefixgate models pull` makes it."""
 
 
 def default_model_dir() -> Path:
@@ -79,14 +80,16 @@ def default_model_dir() -> Path:
 
 
 def resolve(model: str, model_dir: Path | None = None) -> ModelPath:
-    """Find a model by alias, local folder or hub id.
+    """Find a model by alias, local folder, GGUF file or hub id.
+
+    A folder may hold the model itself, or be a repository in a hub cache (`models--owner--name`): then its snapshot counts.
 
     Args:
         model: an alias wins over a folder of the same name; write `./name` for the folder.
         model_dir: folder of pulled models; None: `default_model_dir()`.
 
     Raises:
-        ModelNotPulledError: a known alias whose folder is missing or damaged.
+        ModelNotPulledError: a known alias, or a GGUF file, whose folder is missing or damaged.
         ModelNotFoundError: nothing of that name; says what was tried.
     """
     if model in ALIASES:
@@ -97,14 +100,34 @@ def resolve(model: str, model_dir: Path | None = None) -> ModelPath:
         return ModelPath(folder, model)
     path = Path(model).expanduser()
     if path.is_dir():
-        if not (path / "config.json").is_file():
-            raise ModelNotFoundError(f"model folder {path} holds no config.json")
-        return ModelPath(path.resolve(), path.resolve().name)
+        return _local_folder(path.resolve())
+    if path.suffix == GGUF_SUFFIX and path.is_file():
+        if not is_whole(folder := gguf_folder(path, model_dir)):
+            raise ModelNotPulledError(f"{path} is not converted yet: run `prefixgate models pull {model}`")
+        return ModelPath(folder, path.stem)
     if _HUB_ID.fullmatch(model):
         return ModelPath(_from_hub(model), model)
     raise ModelNotFoundError(
-        f"model {model!r} is no alias ({', '.join(ALIASES)}), no folder here, and not of the form of a hub id (owner/name)"
+        f"model {model!r} is no alias ({', '.join(ALIASES)}), no folder and no GGUF file here, and not of the form of a hub id (owner/name)"
     )
+
+
+def gguf_folder(path: Path, model_dir: Path | None = None) -> Path:
+    """Return the folder that a GGUF file is converted into: another one when the file changes."""
+    path = path.expanduser().resolve()
+    status = path.stat()
+    key = hashlib.sha256(f"{path} {status.st_size} {status.st_mtime_ns}".encode()).hexdigest()
+    return (model_dir or default_model_dir()) / f"{path.stem}-{key[:12]}"
+
+
+def _local_folder(folder: Path) -> ModelPath:
+    name = folder.name
+    if (folder / "refs" / "main").is_file():
+        commit = (folder / "refs" / "main").read_text(encoding="utf-8").strip()
+        folder, name = folder / "snapshots" / commit, name.removeprefix("models--").replace("--", "/")
+    if not (folder / "config.json").is_file():
+        raise ModelNotFoundError(f"model folder {folder} holds no config.json")
+    return ModelPath(folder, name)
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:
@@ -145,7 +168,7 @@ def weight_digest(folder: Path) -> str:
     manifest = read_manifest(folder)
     if manifest is not None:
         return str(manifest["weight_digest"])
-    paths = sorted([*folder.glob("*.safetensors"), folder / "config.json"])
+    paths = sorted([*folder.glob("*.safetensors"), *folder.glob("*.bin"), folder / "config.json"])
     with ThreadPoolExecutor() as pool:
         return combine_digests(dict(zip((path.name for path in paths), pool.map(file_sha256, paths), strict=True)))
 

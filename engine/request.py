@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import struct
 from enum import Enum, auto
+from hashlib import blake2b
 
 import numpy as np
 import numpy.typing as npt
@@ -17,26 +19,50 @@ from prefixcache.interface import Prompt
 class RequestStatus(Enum):
     """Where a request stands; whether it prefills or decodes follows from `num_computed_tokens`."""
 
+    UNFORKED = auto()  # a sibling computes its prompt
     WAITING = auto()
     RUNNING = auto()
     FINISHED = auto()
 
 
+class Lane(Enum):
+    """Where a prompt waits and prefills, see `engine.lanes`."""
+
+    SHORT = auto()
+    LONG = auto()
+
+
 class Request:
     """A prompt, the tokens generated so far, and how many of both have their KV in the cache.
 
-    Only the scheduler writes to it.
+    A client's request with `n` answers is n of these: the first one computes the prompt and the others, its `unforked`,
+    leave from there with what it has computed. From then on each is on its own. Only the scheduler writes to it.
     """
 
     def __init__(
-        self, request_id: str, prompt: Prompt, sampling: SamplingParams, *, seed: int, tenant: str = ""
+        self, request_id: str, prompt: Prompt, sampling: SamplingParams, *, seed: int, tenant: str = "", index: int = 0
     ) -> None:
         self.request_id = request_id
+        """The client's, the same for all its answers."""
+        self.index = index
+        self.key = f"{request_id}/{index}" if index else request_id
+        """Unique; what the model runner knows it by."""
+        self.unforked: list[Request] = []
+        """Answers that wait for this one's prompt."""
         self.prompt = prompt
         self.sampling = sampling
         self.seed = seed
         self.tenant = tenant
         self.status = RequestStatus.WAITING
+        self.arrival = 0
+        """Requests that came before."""
+        self.lane = Lane.SHORT
+        self.awaited_tokens = 0
+        """Of its owner, while it waits for a prefix that another request computes."""
+        self.next_block_hash = b""
+        """Of the first full block that was not cached, while it waits in the long lane."""
+        self.num_bypasses = 0
+        """Younger requests that got blocks while it waited for some."""
         self.table: BlockTable | None = None
         """Its blocks while it runs."""
         self.num_prompt_tokens = len(prompt.token_ids)
@@ -52,6 +78,11 @@ class Request:
         """Its prompt blocks by reason, in the order of the blocks."""
         self._token_ids = np.empty(self.num_prompt_tokens + sampling.max_tokens, dtype=np.int32)
         self._token_ids[: self.num_prompt_tokens] = prompt.token_ids
+
+    @property
+    def num_sequences(self) -> int:
+        """Itself and the answers that are still to fork from it."""
+        return 1 + len(self.unforked)
 
     @property
     def num_output_tokens(self) -> int:
@@ -96,6 +127,33 @@ class Request:
         if not self.sampling.ignore_eos and int(self._token_ids[self.num_tokens - 1]) in eos_token_ids:
             return "stop"
         return "length" if self.num_remaining_tokens == 0 else None
+
+
+def with_siblings(first: Request) -> list[Request]:
+    """Return a request and its other n - 1 answers, which it is to fork."""
+    first.unforked = [
+        Request(
+            first.request_id,
+            first.prompt,
+            first.sampling,
+            seed=seed_of_answer(first.seed, index),
+            tenant=first.tenant,
+            index=index,
+        )
+        for index in range(1, first.sampling.n)
+    ]
+    for sibling in first.unforked:
+        sibling.status = RequestStatus.UNFORKED
+        sibling.was_admitted = True  # the prompt is counted once, with the first answer
+    return [first, *first.unforked]
+
+
+def seed_of_answer(seed: int, index: int) -> int:
+    """Return the seed of a request's answer `index`: its own for the first, so that n = 1 draws the same tokens."""
+    if index == 0:
+        return seed
+    digest = blake2b(struct.pack("<QQ", seed & 0xFFFF_FFFF_FFFF_FFFF, index), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
 
 
 def seed_sequence(base: int) -> itertools.count[int]:

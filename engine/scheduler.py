@@ -1,59 +1,61 @@
 """Decides what the next engine step computes. Plain Python: no tensor, clock or socket.
 
 There is no prefill phase and no decode phase: each request has known tokens and computed tokens, and every step brings
-the second closer to the first. First come, first served; requests that decode go before those that prefill, so that a
-long prompt never stalls running answers for more than one chunk.
+the second closer to the first. A step takes the token of every running answer first, then chunks of prompts: of those
+that run, then of those that wait, in two lanes, fairly by tenant, as much as fits into the step's tokens and time.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass, field
+import itertools
+from math import inf
 
 from engine.batch import ScheduledRequest, SchedulerOutput, StepOutput
 from engine.block_history import BlockHistory
+from engine.chunking import Budget, Chunker
 from engine.config import SchedulerConfig
-from engine.messages import Admitted, TokenOutput
-from engine.request import Request, RequestStatus
+from engine.counters import SchedulerCounters
+from engine.fairness import GENERATED_WEIGHT
+from engine.lanes import LONG_LANE_SHARE, SHORT_LANE_HEADROOM
+from engine.messages import Admitted, RequestFailed, TokenOutput
+from engine.request import Lane, Request, RequestStatus, with_siblings
+from engine.step_cost import StepCost
+from engine.waiting import WaitingRoom
 from prefixcache import Allocation, PrefixCache
+from prefixcache.admission import table_reserve
+from prefixcache.block_table import Match
 from prefixcache.interface import CopyOp
-
-
-@dataclass(slots=True)
-class SchedulerCounters:
-    """Monotonic since start."""
-
-    preemptions: int = 0
-    """Requests that lost their blocks and compute again."""
-    prompt_tokens: int = 0
-    """Counted once, at the first admission."""
-    cached_tokens: int = 0
-    """Of those, taken from the cache."""
-    generated_tokens: int = 0
-    """Sampled."""
-
-
-@dataclass(slots=True)
-class _Step:
-    """A step while it is put together."""
-
-    token_budget: int
-    output: SchedulerOutput = field(default_factory=SchedulerOutput)
 
 
 class Scheduler:
     """Waiting and running requests over one prefix cache."""
 
-    def __init__(self, config: SchedulerConfig, cache: PrefixCache, *, eos_token_ids: frozenset[int]) -> None:
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        cache: PrefixCache,
+        *,
+        eos_token_ids: frozenset[int],
+        cost: StepCost | None = None,
+    ) -> None:
         self._config = config
         self._cache = cache
         self._eos_token_ids = eos_token_ids
-        self._requests: dict[str, Request] = {}
-        self._waiting: deque[Request] = deque()
+        self._cost = cost or StepCost(fits=not config.deterministic)
+        self._chunker = Chunker(config, self._cost)
+        self._requests: dict[str, Request] = {}  # by key
+        self._answers: dict[str, list[Request]] = {}  # by the client's id, those that have not ended
         self._running: list[Request] = []  # oldest first
+        self._waiting = WaitingRoom(config, cache, self._running)
+        self._arrivals = itertools.count()
+        self._num_steps = 0
         self._admitted: list[Admitted] = []
+        self._failed: list[RequestFailed] = []
         self._ended: list[str] = []
         self.history = BlockHistory(cache)
+        self.max_num_seqs = config.max_num_seqs or config.max_num_batched_tokens
+        """Answers that may run at the same time."""
+        self._num_seqs_limit = self.max_num_seqs  # fewer for a while after memory ran out
         self.counters = SchedulerCounters()
 
     @property
@@ -70,126 +72,219 @@ class Scheduler:
         """Return a request that waits or runs."""
         return self._requests.get(request_id)
 
-    def waiting(self) -> list[Request]:
-        """List the requests without blocks, the next one first."""
-        return list(self._waiting)
+    def ask_again(self) -> None:
+        """More may fit than before: a pin was given back, or an option changed."""
+        self._waiting.ask_again()
 
     def first_waiting_id(self) -> str:
-        """Return the id of the request that is admitted next."""
-        return self._waiting[0].request_id
+        """Return the id of the request that waits longest for blocks."""
+        return self._waiting.oldest().request_id
 
     def add(self, request: Request) -> None:
         """Queue a request. Raises: ValueError: its id is in use."""
-        if request.request_id in self._requests:
+        answers = with_siblings(request)
+        if request.request_id in self._answers or any(answer.key in self._requests for answer in answers):
             raise ValueError(f"request_id: {request.request_id!r} is in use")
-        self._requests[request.request_id] = request
-        self._waiting.append(request)
+        arrival = next(self._arrivals)
+        for answer in answers:
+            answer.arrival = arrival
+            self._requests[answer.key] = answer
+        self._answers[request.request_id] = answers
+        self._waiting.add(request)
 
     def abort(self, request_id: str) -> bool:
-        """Forget a request and free its blocks; return False for one that is not known (any more)."""
-        request = self._requests.get(request_id)
-        if request is None:
-            return False
-        self._finish(request)
-        return True
+        """Forget a request with all its answers and free its blocks; return False for one that is not known."""
+        answers = self._answers.get(request_id, ())
+        for answer in list(answers):
+            self._finish(answer)
+        return bool(answers)
 
     def schedule(self) -> SchedulerOutput:
         """Put the next step together; empty when nothing can run."""
-        step = _Step(token_budget=self._config.max_num_batched_tokens)
+        step = SchedulerOutput()
+        self._num_steps += 1
         preemptions = self.counters.preemptions
-        decoding = [r for r in self._running if r.num_uncomputed_tokens == 1]
-        prefilling = [r for r in self._running if r.num_uncomputed_tokens > 1]
-        for request in decoding + prefilling:
-            if request.status is RequestStatus.RUNNING:  # not preempted for an older one just now
-                self._schedule_running(request, step)
-        if self.counters.preemptions == preemptions:
-            self._admit_waiting(step)
-        if step.output.requests:  # an empty step reaches no runner
-            step.output.ended.extend(self._ended)
+        tokens = self._decode(step)
+        self._prefill(step, tokens, may_admit=self.counters.preemptions == preemptions)
+        if step.requests:  # an empty step reaches no runner
+            step.ended.extend(self._ended)
             self._ended.clear()
-        return step.output
+        return step
+
+    def retry_with_less(self, scheduled: SchedulerOutput, *, had_guest: bool = False) -> None:
+        """After a step that ran out of memory: preempt the youngest of its requests and run fewer until one ends.
+
+        Also preempts those whose blocks the step was to copy, for nobody knows whether it did. The others keep their
+        progress. A request that was alone in the step fails. A guest is a warm-up, which is not tried again.
+        """
+        scheduled_ids = {part.request_id for part in scheduled.requests}
+        tried = [request for request in self._running if request.request_id in scheduled_ids]
+        if not tried:
+            return
+        if len(tried) < 2 and not had_guest:
+            why = "memory ran out on this request; it may fit when less else runs on this machine"
+            self._fail(tried[0], why, retryable=True)
+            return
+        self._num_seqs_limit = max(1, min(self._num_seqs_limit, len(self._running)) - 1)
+        self._ended[:0] = scheduled.ended
+        copied = {copy.dst for copy in scheduled.copies}
+        for request in reversed(tried):
+            assert request.table is not None
+            if request is tried[-1] or not copied.isdisjoint(request.table.block_ids):
+                self._preempt(request, SchedulerOutput())
 
     def take_admitted(self) -> list[Admitted]:
         """Return the admissions since the last call."""
         admitted, self._admitted = self._admitted, []
         return admitted
 
-    def update(self, scheduled: SchedulerOutput, result: StepOutput) -> list[TokenOutput]:
-        """Enter what a step produced. Requests in `result.failed` are forgotten."""
+    def take_failed(self) -> list[RequestFailed]:
+        """Return the requests that ended with an error since the last call."""
+        failed, self._failed = self._failed, []
+        return failed
+
+    def update(self, scheduled: SchedulerOutput, result: StepOutput, *, seconds: float = 0.0) -> list[TokenOutput]:
+        """Enter what a step produced. A request is forgotten when one of its answers is in `result.failed`.
+
+        Args:
+            scheduled: the step.
+            result: what it produced.
+            seconds: what it took; 0: not measured.
+        """
+        self._cost.observe(scheduled.requests, seconds)
         outputs: list[TokenOutput] = []
         for part in scheduled.requests:
             request = self._requests.get(part.request_id)
             if request is None or request.table is None:
                 continue
             if part.request_id in result.failed:
-                self._finish(request)
+                self._fail(request, result.failed[part.request_id])
                 continue
             request.num_computed_tokens += part.num_new_tokens
-            if not part.sample:
+            if part.sample:
+                outputs.append(self._append_token(request, result.token_ids[part.request_id]))
+            else:
                 self._cache.commit(request.table, request.num_computed_tokens)
-                continue
-            token_id = result.token_ids[part.request_id]
-            request.append(token_id)
-            self.counters.generated_tokens += 1
-            self._cache.commit(request.table, request.num_computed_tokens, (token_id,))
-            reason = request.finish_reason(self._eos_token_ids)
-            outputs.append(TokenOutput(request.request_id, [token_id], reason))
-            if reason is not None:
-                self._finish(request)
+            self._waiting.wake(request)
         return outputs
 
-    def _schedule_running(self, request: Request, step: _Step) -> None:
-        num_new_tokens = self._chunk(request, step)
-        if num_new_tokens == 0:
+    def _append_token(self, request: Request, token_id: int) -> TokenOutput:
+        assert request.table is not None
+        request.append(token_id)
+        self.counters.generated_tokens += 1
+        self._cache.commit(request.table, request.num_computed_tokens, (token_id,))
+        reason = request.finish_reason(self._eos_token_ids)
+        if reason is not None:
+            self._finish(request)
+        return TokenOutput(request.request_id, [token_id], reason, request.index)
+
+    def _decode(self, step: SchedulerOutput) -> int:
+        """Schedule the token of every running answer; returns the tokens left for prompts."""
+        budget = Budget(self._config.max_num_batched_tokens, inf)
+        for request in [r for r in self._running if r.num_uncomputed_tokens == 1]:
+            if request.status is RequestStatus.RUNNING:  # not preempted for an older one just now
+                self._schedule_running(request, step, budget)
+        return budget.tokens
+
+    def _prefill(self, step: SchedulerOutput, tokens: int, *, may_admit: bool) -> None:
+        """Share what is left between the lanes: short prompts first, but a part is kept for long ones."""
+        prefilling: dict[Lane, list[Request]] = {lane: [] for lane in Lane}
+        for request in self._running:
+            if request.num_uncomputed_tokens > 1:
+                prefilling[self._waiting.lane_of_running(request)].append(request)
+        seconds = self._seconds_left(step)
+        rest = Budget(tokens, seconds)
+        short = [request for request in prefilling[Lane.SHORT] if request.lane is Lane.SHORT]  # not by inheritance
+        if self._has_work(Lane.LONG, prefilling[Lane.LONG]) and self._has_work(Lane.SHORT, short):
+            kept = max(int(tokens * LONG_LANE_SHARE) or self._num_steps & 1, self._chunker.cell)  # 1 token: by turns
+            part = Budget(max(0, tokens - kept), seconds * (1 - LONG_LANE_SHARE))
+            self._serve(Lane.SHORT, prefilling[Lane.SHORT], step, part, may_admit=may_admit)
+            rest.tokens -= max(0, tokens - kept) - part.tokens
+            if part.used:  # the step is short, too: who else is short waits less for the next one
+                rest.seconds = seconds * LONG_LANE_SHARE
+        else:
+            self._serve(Lane.SHORT, prefilling[Lane.SHORT], step, rest, may_admit=may_admit)
+        self._serve(Lane.LONG, prefilling[Lane.LONG], step, rest, may_admit=may_admit)
+
+    def _seconds_left(self, step: SchedulerOutput) -> float:
+        if self._config.max_step_seconds == 0 or self._config.deterministic:
+            return inf
+        decoding = sum(self._cost.decode_seconds(part.num_computed_tokens) for part in step.requests)
+        return self._config.max_step_seconds - self._cost.fixed - decoding
+
+    def _has_work(self, lane: Lane, prefilling: list[Request]) -> bool:
+        return bool(prefilling) or self._waiting.next(lane) is not None
+
+    def _serve(
+        self, lane: Lane, prefilling: list[Request], step: SchedulerOutput, budget: Budget, *, may_admit: bool
+    ) -> None:
+        """Go on with the prompts of a lane that have blocks, then begin with others."""
+        preemptions = self.counters.preemptions
+        prefilling.sort(key=self._waiting.order_of_running)
+        for request in prefilling:
+            if request.status is RequestStatus.RUNNING:
+                self._schedule_running(request, step, budget)
+        while (
+            may_admit
+            and self.counters.preemptions == preemptions
+            and self._chunker.is_open(budget)
+            and (newcomer := self._waiting.next(lane)) is not None
+        ):
+            self._try_to_admit(newcomer, step, budget)
+
+    def _try_to_admit(self, request: Request, step: SchedulerOutput, budget: Budget) -> None:
+        """Give a request whose turn it is its blocks; or it leaves its lane, or stalls it."""
+        num_tokens, limit = (
+            request.num_tokens + request.num_remaining_tokens,
+            self._cache.max_request_tokens(request.prompt),
+        )
+        if num_tokens > limit:  # of the pool, more was pinned while it waited
+            why = f"prompt + max_tokens is {num_tokens}, the part of the block pool that is not pinned holds {limit}"
+            self._fail(request, why, param="messages")
             return
-        copies = self._grow_or_preempt(request, request.num_computed_tokens + num_new_tokens, step)
-        if copies is not None:
-            step.output.copies.extend(copies)
-            self._append(request, num_new_tokens, step)
+        with self._waiting.match(request) as match:
+            if self._waiting.leaves_lane(request, match):
+                return
+            allocation = self._admit(request, match)
+        if allocation is None:
+            self._waiting.stall(request)
+            return
+        request.table = allocation.table
+        request.num_computed_tokens = allocation.num_cached_tokens
+        request.status = RequestStatus.RUNNING
+        self._running.append(request)
+        self._waiting.admit(request, bypasses=request.lane is Lane.LONG or not all(self._headroom_left()))
+        step.copies.extend(allocation.copies)
+        self._record_admission(request, allocation)
+        self._schedule_running(request, step, budget)
 
-    def _grow_or_preempt(self, request: Request, num_tokens: int, step: _Step) -> list[CopyOp] | None:
-        """Get slots for tokens [0, num_tokens), at the cost of younger requests; None: it was the youngest itself."""
-        assert request.table is not None
-        while (copies := self._cache.grow(request.table, num_tokens)) is None:
-            youngest = self._running[-1]
-            self._preempt(youngest, step)
-            if youngest is request:
-                return None
-        return copies
+    def _admit(self, request: Request, match: Match) -> Allocation | None:
+        """Ask for blocks and a place; the long lane leaves some of both to the short one."""
+        blocks, sequences = self._headroom_left() if request.lane is Lane.LONG and self._running else (0, 0)
+        num_sequences = sum(running.num_sequences for running in self._running) + request.num_sequences
+        if num_sequences > self._num_seqs_limit - sequences:
+            return None
+        return self._cache.admit(
+            match,
+            max_new_tokens=request.num_remaining_tokens,
+            num_sequences=request.num_sequences,
+            headroom=blocks,
+        )
 
-    def _preempt(self, request: Request, step: _Step) -> None:
-        assert request.table is not None
-        for part in step.output.requests:
-            if part.request_id == request.request_id:  # scheduled earlier in this very step
-                step.output.requests.remove(part)
-                step.token_budget += part.num_new_tokens
-                break
-        self._release(request)
-        request.num_computed_tokens = 0
-        request.status = RequestStatus.WAITING
-        self._waiting.appendleft(request)
-        self.counters.preemptions += 1
-
-    def _admit_waiting(self, step: _Step) -> None:
-        passed_over: list[Request] = []
-        while self._waiting and step.token_budget > 0 and len(self._running) < self._config.max_num_seqs:
-            request = self._waiting.popleft()
-            with self._cache.match(request.resume_prompt(self._cache.config.block_size)) as match:
-                if match.num_pending_tokens > 0:
-                    passed_over.append(request)  # another request computes its prefix right now: wait for that
-                    continue
-                allocation = self._cache.admit(match, max_new_tokens=request.num_remaining_tokens)
-            if allocation is None:
-                self._waiting.appendleft(request)  # nobody overtakes for want of memory, else it might wait forever
-                break
-            request.table = allocation.table
-            request.num_computed_tokens = allocation.num_cached_tokens
-            request.status = RequestStatus.RUNNING
-            self._running.append(request)
-            step.output.copies.extend(allocation.copies)
-            self._record_admission(request, allocation)
-            self._schedule_running(request, step)
-        self._waiting.extendleft(reversed(passed_over))
+    def _headroom_left(self) -> tuple[int, int]:
+        """Return the blocks and sequences that are the short lane's and that it does not use now."""
+        config = self._cache.config
+        if self._config.long_prefill_token_threshold == 0:
+            return 0, 0
+        blocks, sequences = (
+            int(config.num_blocks * SHORT_LANE_HEADROOM),
+            int(self._num_seqs_limit * SHORT_LANE_HEADROOM),
+        )
+        for request in self._running:
+            if request.lane is Lane.SHORT and request.table is not None:
+                blocks -= len(request.table.block_ids) + table_reserve(config, request.table)
+                sequences -= request.num_sequences
+        return max(0, blocks), max(0, sequences)
 
     def _record_admission(self, request: Request, allocation: Allocation) -> None:
         if request.was_admitted:
@@ -201,39 +296,105 @@ class Scheduler:
         request.reasons = reasons = {reason.value: count for reason, count in allocation.reasons.items()}
         self._admitted.append(Admitted(request.request_id, request.num_prompt_tokens, num_cached_tokens, reasons))
 
-    def _chunk(self, request: Request, step: _Step) -> int:
-        limit = min(request.num_uncomputed_tokens, step.token_budget)
-        return min(limit, self._config.prefill_chunk) if self._config.prefill_chunk else limit
+    def _fork(self, request: Request, step: SchedulerOutput) -> list[Request]:
+        """Give the siblings what this request has computed: all of the prompt but its last token.
 
-    def _append(self, request: Request, num_new_tokens: int, step: _Step) -> None:
+        Each computes that one itself, in the same step, and draws from its own logits with its own seed. Where there is
+        no room a sibling waits and is admitted like any request, with the prompt in the cache.
+        """
+        assert request.table is not None
+        siblings, request.unforked = request.unforked, []
+        for sibling in siblings:
+            fork = self._cache.fork(request.table)
+            if fork is None:
+                sibling.status = RequestStatus.WAITING
+                self._waiting.add(sibling)
+                continue
+            sibling.table = fork.table
+            sibling.num_computed_tokens = request.num_computed_tokens
+            sibling.lane = request.lane
+            sibling.status = RequestStatus.RUNNING
+            self._running.append(sibling)
+            step.copies.extend(fork.copies)
+        self._cache.forgo_forks(request.table)
+        return siblings
+
+    def _schedule_running(self, request: Request, step: SchedulerOutput, budget: Budget) -> None:
+        if request.unforked and request.num_uncomputed_tokens == 1:
+            for answer in (request, *self._fork(request, step)):
+                if answer.status is RequestStatus.RUNNING:
+                    self._schedule_running(answer, step, budget)
+            return
+        num_new_tokens = self._chunker.cut(request, budget)
+        if num_new_tokens == 0:
+            return
+        copies = self._grow_or_preempt(request, request.num_computed_tokens + num_new_tokens, step)
+        if copies is not None:
+            step.copies.extend(copies)
+            budget.take(num_new_tokens, self._cost.chunk_seconds(num_new_tokens, request.num_computed_tokens))
+            self._append(request, num_new_tokens, step)
+
+    def _grow_or_preempt(self, request: Request, num_tokens: int, step: SchedulerOutput) -> list[CopyOp] | None:
+        """Get slots for tokens [0, num_tokens), at the cost of younger requests; None: it was the youngest itself."""
+        assert request.table is not None
+        while (copies := self._cache.grow(request.table, num_tokens)) is None:
+            youngest = self._running[-1]
+            self._preempt(youngest, step)
+            if youngest is request:
+                return None
+        return copies
+
+    def _preempt(self, request: Request, step: SchedulerOutput) -> None:
+        """Take a request's blocks; it is asked again before any younger one of its lane."""
+        step.requests[:] = [part for part in step.requests if part.request_id != request.key]
+        request.status = RequestStatus.WAITING
+        request.num_computed_tokens = 0
+        self._release(request)
+        self._waiting.add_preempted(request)
+        self.counters.preemptions += 1
+
+    def _append(self, request: Request, num_new_tokens: int, step: SchedulerOutput) -> None:
         assert request.table is not None
         start, stop = request.num_computed_tokens, request.num_computed_tokens + num_new_tokens
-        step.token_budget -= num_new_tokens
-        step.output.requests.append(
+        sample = stop == request.num_tokens
+        service = GENERATED_WEIGHT if num_new_tokens == 1 else num_new_tokens
+        self._waiting.charge(request, service)
+        step.requests.append(
             ScheduledRequest(
-                request_id=request.request_id,
+                request_id=request.key,
                 token_ids=request.tokens(start, stop),
                 num_computed_tokens=start,
                 block_ids=request.table.block_ids,
                 sampling=request.sampling,
                 seed=request.seed,
-                sample=stop == request.num_tokens,
+                sample=sample,
             )
         )
 
+    def _fail(self, request: Request, why: str, *, param: str | None = None, retryable: bool = False) -> None:
+        self.abort(request.request_id)
+        self._failed.append(RequestFailed(request.request_id, why, param, retryable))
+
     def _finish(self, request: Request) -> None:
-        del self._requests[request.request_id]
-        self.history.keep(request)
+        self._num_seqs_limit = min(self._num_seqs_limit + 1, self.max_num_seqs)
+        del self._requests[request.key]
+        answers = self._answers[request.request_id]
+        answers.remove(request)
+        if not answers:
+            del self._answers[request.request_id]
+        if request.index == 0:  # the others are its forks, counted with it
+            self.history.keep(request)
         if request.status is RequestStatus.RUNNING:
             self._release(request)
-        else:
+        elif request.status is RequestStatus.WAITING:
             self._waiting.remove(request)
         request.status = RequestStatus.FINISHED
 
     def _release(self, request: Request) -> None:
-        """Take a running request's blocks away."""
+        """Take the blocks away; who waited for them is asked again."""
         assert request.table is not None
         self._running.remove(request)
         self._cache.free(request.table)
         request.table = None
-        self._ended.append(request.request_id)
+        self._ended.append(request.key)
+        self._waiting.wake(request)

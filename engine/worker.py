@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import msgspec
 import zmq
@@ -110,6 +111,7 @@ def build_engine(config: EngineConfig) -> tuple[LLMEngine, EngineReady]:
     from engine.model_runner import ModelRunner
 
     runner = ModelRunner(config)
+    config = replace(config, scheduler=replace(config.scheduler, max_num_seqs=runner.max_num_seqs))
     engine = LLMEngine(config, runner)
     ready = EngineReady(
         dtype=str(runner.dtype).removeprefix("torch."),

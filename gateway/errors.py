@@ -20,7 +20,12 @@ from dataclasses import dataclass
 import orjson
 from starlette.exceptions import HTTPException
 
-from gateway.backends.base import BackendFailedError, BackendUnavailableError, RequestRejectedError
+from gateway.backends.base import (
+    BackendFailedError,
+    BackendOverloadedError,
+    BackendUnavailableError,
+    RequestRejectedError,
+)
 
 _MAX_SHOWN_CHARS = 60
 
@@ -87,6 +92,7 @@ _TABLE: Mapping[type[Exception], _Row] = {
     NotFoundError: _Row(404, "invalid_request_error", "not_found"),
     BodyTooLargeError: _Row(413, "invalid_request_error", "request_too_large"),
     BackendFailedError: _Row(503, "server_error", "engine_failed"),
+    BackendOverloadedError: _Row(503, "server_error", "engine_overloaded"),
     BackendUnavailableError: _Row(503, "server_error", "engine_unavailable"),
     RequestRejectedError: _Row(400, "invalid_request_error"),
 }

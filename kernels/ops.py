@@ -122,14 +122,22 @@ def bad_rows(plan: StepPlan) -> torch.Tensor:
     return plan.bad_rows()
 
 
-def copy_blocks(layers: Sequence[LayerKV], copies: Sequence[tuple[int, int, int]]) -> None:
+def copy_blocks(
+    layers: Sequence[LayerKV],
+    copies: Sequence[tuple[int, int, int]],
+    open_copies: Sequence[tuple[int, int]] = (),
+) -> None:
     """Copy the first `num_tokens` slots of block `src` to block `dst` in every layer, which it mutates.
 
-    Codes and scales; the scales of `per_channel` keys are a block's and are copied whole. Open blocks are not touched.
+    Codes and scales; the scales of `per_channel` keys are a block's and are copied whole.
 
     Args:
         layers: of the cache.
         copies: (src, dst, num_tokens), performed in order: a later one sees what an earlier one wrote.
+        open_copies: per_channel only: (src, dst) in `LayerKV.key_open`, whole blocks, in order.
+
+    Raises:
+        ValueError: a block, slot or number of tokens that the cache does not have.
     """
     for layer in layers:
         _check_layer(layer)
@@ -139,17 +147,18 @@ def copy_blocks(layers: Sequence[LayerKV], copies: Sequence[tuple[int, int, int]
             raise ValueError(
                 f"copy: got {(src, dst, num_tokens)}, wanted blocks below {num_blocks}, at most {block_size} tokens"
             )
-    for src, dst, num_tokens in copies:
-        for layer in layers:
-            _copy_block(layer, src, dst, num_tokens)
-
-
-def _copy_block(layer: LayerKV, src: int, dst: int, num_tokens: int) -> None:
-    for tensor in layer.tensors:
-        if tensor is layer.key_scale and layer.format.per_channel_keys:
-            tensor[dst] = tensor[src]
-        else:
-            tensor[dst, :, :num_tokens] = tensor[src, :, :num_tokens]
+    num_open = min((len(layer.key_open) for layer in layers if layer.key_open is not None), default=0)
+    for pair in open_copies:
+        if min(pair) < 0 or max(pair) >= num_open:
+            raise ValueError(f"open copy: got {pair}, wanted slots below {num_open}")
+    if layers[0].key.is_cuda:
+        from kernels.gpu.copy_blocks import copy_blocks as copy
+    else:
+        from kernels.copy_blocks import copy_blocks as copy
+    copy([tensor for layer in layers for tensor in layer.tensors], copies)
+    if open_copies:
+        opened = [layer.key_open for layer in layers if layer.key_open is not None]
+        copy(opened, [(src, dst, opened[0].shape[2]) for src, dst in open_copies])
 
 
 def _check_heads(name: str, tensor: torch.Tensor, num_kv_heads: int, head_dim: int) -> None:

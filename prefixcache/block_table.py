@@ -71,6 +71,7 @@ class Match:
         "num_pending_blocks",
         "overlap",
         "partial_source",
+        "pending_block",
         "tokens",
     )
 
@@ -85,6 +86,8 @@ class Match:
         """The block behind the chain has a hash that is in the index with another identity."""
         self.chain: list[int] = []
         """READY blocks that hold the prompt's first blocks."""
+        self.pending_block: int | None = None
+        """The block directly behind the chain, where a running table is computing it."""
         self.num_pending_blocks = 0
         self.partial_source: int | None = None
         """A READY block that begins like the prompt's next one."""

@@ -35,7 +35,8 @@ class Finder:
             match.is_collision = len(chain) < limit and tokens.keys(len(chain), len(chain) + 1)[0] in self._index.by_key
             match.chain = self._leading_ready(chain)
             match.num_pending_blocks = len(chain) - len(match.chain)
-            if not match.num_pending_blocks:
+            match.pending_block = chain[len(match.chain)] if match.num_pending_blocks else None
+            if not match.num_pending_blocks and self._config.reuse_partial_blocks:
                 self._find_partial(match)
         return match
 

@@ -104,6 +104,8 @@ class PrefixCacheConfig:
     """Tokens of growth kept free for every running sequence."""
     min_partial_tokens: int = 8
     """Fewest tokens of a partly matching block that are worth a copy."""
+    reuse_partial_blocks: bool = True
+    """False: full blocks only, for a cache whose blocks cannot be cut (int8/per_channel: a scale is a block's)."""
     ghost_factor: int = 4
     """Evicted hashes remembered, as a multiple of the pool."""
 

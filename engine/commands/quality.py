@@ -185,7 +185,7 @@ def _say(text: str) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="prefixgate quality", description=__doc__, allow_abbrev=False)
-    parser.add_argument("model", metavar="MODEL", help="alias, folder or hub id")
+    parser.add_argument("model", metavar="MODEL", help="alias, folder, GGUF file or hub id")
     parser.add_argument("--model-dir", type=Path, help="folder of pulled models")
     parser.add_argument("--text", type=Path, required=True, metavar="FILE", help="plain text to predict")
     parser.add_argument(

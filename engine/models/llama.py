@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 import torch
 from torch.nn import functional
@@ -40,15 +40,22 @@ class Weights(Protocol):
         """Return one tensor, changed."""
 
 
+Product = TypeVar("Product")
+"""What a weight and its bias become."""
+MakeProduct = Callable[[torch.Tensor, torch.Tensor | None], Product]
+
+
 @dataclass(frozen=True, slots=True)
-class _Layer:
+class Layer(Generic[Product]):
+    """The weights of a decoder layer."""
+
     input_norm: torch.Tensor  # [hidden_size]
-    qkv: Linear  # hidden_size -> (num_heads + 2 * num_kv_heads) * head_dim
+    qkv: Product  # hidden_size -> (num_heads + 2 * num_kv_heads) * head_dim
     qk_norms: tuple[torch.Tensor, torch.Tensor] | None  # [head_dim] each
-    o: Linear  # num_heads * head_dim -> hidden_size
+    o: Product  # num_heads * head_dim -> hidden_size
     mlp_norm: torch.Tensor  # [hidden_size]
-    gate_up: Linear  # hidden_size -> 2 * intermediate_size
-    down: Linear  # intermediate_size -> hidden_size
+    gate_up: Product  # hidden_size -> 2 * intermediate_size
+    down: Product  # intermediate_size -> hidden_size
 
 
 class LlamaModel:
@@ -70,7 +77,8 @@ class LlamaModel:
         self._embedding = weights.take("model.embed_tokens.weight", vocab, hidden)
         rotation = hadamard(config.head_dim).double() if rotate_values else None
         self._layers = [
-            _take_layer(config, weights, f"model.layers.{index}.", rotation) for index in range(config.num_layers)
+            take_layer(config, weights, f"model.layers.{index}.", rotation, Linear)
+            for index in range(config.num_layers)
         ]
         self._norm = weights.take("model.norm.weight", hidden)
         tied = config.tied_embeddings
@@ -85,18 +93,7 @@ class LlamaModel:
         cache: KVCache,
         plans: Sequence[StepPlan],
     ) -> torch.Tensor:
-        """Run one step; writes its keys and values to the cache.
-
-        Args:
-            input_ids: [num_tokens], int64.
-            positions: [num_tokens], int64.
-            sample_rows: [num_sampled], int64: the rows whose logits are wanted.
-            cache: the paged cache.
-            plans: of this step, one a layer.
-
-        Returns:
-            Logits [num_sampled, vocab_size] in fp32.
-        """
+        """See `engine.models.interface.Model`."""
         hidden = functional.embedding(input_ids, self._embedding)
         rotary = self._rotary.at(positions)
         last = len(self._layers) - 1
@@ -111,7 +108,7 @@ class LlamaModel:
 
     def _attend(
         self,
-        layer: _Layer,
+        layer: Layer[Linear],
         hidden: torch.Tensor,
         rotary: tuple[torch.Tensor, torch.Tensor],
         layer_kv: LayerKV,
@@ -130,7 +127,24 @@ class LlamaModel:
         return ops.paged_attention(rotated, layer_kv, plan, scale=config.head_dim**-0.5).flatten(1)
 
 
-def _take_layer(config: ModelConfig, weights: Weights, prefix: str, rotation: torch.Tensor | None) -> _Layer:
+def take_layer(
+    config: ModelConfig,
+    weights: Weights,
+    prefix: str,
+    rotation: torch.Tensor | None,
+    make: MakeProduct[Product],
+    make_down: MakeProduct[Product] | None = None,
+) -> Layer[Product]:
+    """Take the weights of one layer.
+
+    Args:
+        config: shape of the model.
+        weights: of the checkpoint.
+        prefix: of the layer's names.
+        rotation: [head_dim, head_dim] fp64: folded into values; None: not rotated.
+        make: makes a product of a weight and its bias.
+        make_down: makes the product after the activation function, where that is not like the others.
+    """
     hidden, inner, head_dim = config.hidden_size, config.intermediate_size, config.head_dim
     q_size, kv_size = config.num_heads * head_dim, config.num_kv_heads * head_dim
 
@@ -149,7 +163,7 @@ def _take_layer(config: ModelConfig, weights: Weights, prefix: str, rotation: to
 
     changes: dict[str, Change] = {} if rotation is None else {"self_attn.v_proj": rotate_rows}
 
-    def linear(sizes: dict[str, int], num_inputs: int, *, bias: bool) -> Linear:
+    def linear(sizes: dict[str, int], num_inputs: int, *, bias: bool, make: MakeProduct[Product] = make) -> Product:
         """One product for several projections of the same input."""
         weight = [
             weights.take(f"{prefix}{name}.weight", size, num_inputs, change=changes.get(name))
@@ -160,12 +174,12 @@ def _take_layer(config: ModelConfig, weights: Weights, prefix: str, rotation: to
             if bias
             else None
         )
-        return Linear(torch.cat(weight), torch.cat(biases) if biases else None)
+        return make(torch.cat(weight), torch.cat(biases) if biases else None)
 
     output = weights.take(
         f"{prefix}self_attn.o_proj.weight", hidden, q_size, change=None if rotation is None else rotate_columns
     )
-    return _Layer(
+    return Layer(
         input_norm=norm("input_layernorm", hidden),
         qkv=linear(
             {"self_attn.q_proj": q_size, "self_attn.k_proj": kv_size, "self_attn.v_proj": kv_size},
@@ -173,8 +187,8 @@ def _take_layer(config: ModelConfig, weights: Weights, prefix: str, rotation: to
             bias=config.qkv_bias,
         ),
         qk_norms=(norm("self_attn.q_norm", head_dim), norm("self_attn.k_norm", head_dim)) if config.qk_norm else None,
-        o=Linear(output, weights.take(f"{prefix}self_attn.o_proj.bias", hidden) if config.o_bias else None),
+        o=make(output, weights.take(f"{prefix}self_attn.o_proj.bias", hidden) if config.o_bias else None),
         mlp_norm=norm("post_attention_layernorm", hidden),
         gate_up=linear({"mlp.gate_proj": inner, "mlp.up_proj": inner}, hidden, bias=config.mlp_bias),
-        down=linear({"mlp.down_proj": hidden}, inner, bias=config.mlp_bias),
+        down=linear({"mlp.down_proj": hidden}, inner, bias=config.mlp_bias, make=make_down or make),
     )

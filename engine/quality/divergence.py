@@ -26,7 +26,8 @@ class Divergence:
     num_top1: int = 0
     num_draws: int = 0
     num_same_draws: dict[float, int] = field(default_factory=lambda: dict.fromkeys(TEMPERATURES, 0))
-    kl: list[torch.Tensor] = field(default_factory=list)
+    kl: list[float] = field(default_factory=list)
+    """A tensor of each few rows would stay between the large ones in memory, and keep it from being used again."""
 
     def add(self, base: torch.Tensor, logits: torch.Tensor, targets: Sequence[int], *, position: int) -> None:
         """Take in some positions of one text.
@@ -44,7 +45,7 @@ class Divergence:
 
     def report(self) -> dict[str, float]:
         """Return the figures of a row."""
-        kl = torch.cat(self.kl).double()
+        kl = torch.tensor(self.kl, dtype=torch.float64)
         ppl, base_ppl = math.exp(self.nll / self.num_tokens), math.exp(self.base_nll / self.num_tokens)
         return {
             "ppl": ppl,
@@ -59,7 +60,7 @@ class Divergence:
 
     def _add(self, base: torch.Tensor, own: torch.Tensor, targets: torch.Tensor) -> None:
         probabilities = base.exp()
-        self.kl.append((probabilities * (base - own)).sum(dim=-1).clamp_min(0.0).cpu())
+        self.kl += (probabilities * (base - own)).sum(dim=-1).clamp_min(0.0).tolist()
         self.num_top1 += int((base.argmax(dim=-1) == own.argmax(dim=-1)).sum())
         picked = targets.unsqueeze(1).to(base.device)
         base_target, own_target = (logs[: len(targets)].gather(1, picked).double() for logs in (base, own))

@@ -158,6 +158,10 @@ class BackendFailedError(BackendUnavailableError):
     """The engine died while it worked on this request."""
 
 
+class BackendOverloadedError(BackendUnavailableError):
+    """The engine had too little memory for this request; it may fit later."""
+
+
 class RequestRejectedError(BackendError):
     """This request can not be served; `param` names the field at fault, None: not the client's fault."""
 

@@ -42,7 +42,7 @@ def load_queries(
         # a row of zeros, or of numbers too small to matter, keeps a step that can be divided by
         step = tl.maximum(tl.max(tl.abs(x), axis=1) / 32512.0, 1e-30)
         whole = round_half_even(tl.div_rn(x, tl.broadcast_to(step[:, None], x.shape)))
-        high = round_half_even(whole / 256.0)
+        high = tl.floor(whole / 256.0 + 0.5)  # halves upwards, so that what is left is in [-128, 127]
         is_high = tl.arange(0, rows.shape[0]) < rows.shape[0] // 2
         query = tl.where(is_high[:, None], high, whole - high * 256.0).to(tl.int8)
         factor *= tl.where(is_high, step * 256.0, step)

@@ -1,4 +1,4 @@
-"""Copies of the first tokens of a block to another one, for all layers and tensors at once.
+"""Copies of the first tokens of a block to another one, for all layers and tensors of a row size at once.
 
 A program owns one place inside a block, of one head of one tensor, and performs all copies of it in order. A chain of
 copies never crosses places, so it needs no other order than that.
@@ -12,26 +12,23 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.layout import LayerKV
-
 _CHUNK = 1024  # 16-bit words a program
 
 
-def copy_blocks(layers: Sequence[LayerKV], copies: Sequence[tuple[int, int, int]]) -> None:
-    """See `kernels.ops.copy_blocks`; one launch for all tensors of one row size."""
+def copy_blocks(tensors: Sequence[torch.Tensor], copies: Sequence[tuple[int, int, int]]) -> None:
+    """See `kernels.copy_blocks`; one launch for all tensors of one row size."""
     alike: dict[tuple[int, int], list[torch.Tensor]] = {}
-    for layer in layers:
-        for tensor in layer.tensors:
-            # the scales of per_channel keys are one row a block
-            rows = 1 if tensor.dim() == 3 else tensor.shape[2]
-            alike.setdefault((rows, tensor.shape[-1] * tensor.element_size()), []).append(tensor)
-    device = layers[0].key.device
+    for tensor in tensors:
+        # the scales of per_channel keys are one row a block
+        rows = 1 if tensor.dim() == 3 else tensor.shape[2]
+        alike.setdefault((rows, tensor.shape[-1] * tensor.element_size()), []).append(tensor)
+    device = tensors[0].device
     work = torch.tensor(copies, dtype=torch.int64, device=device)
-    for (rows, row_bytes), tensors in alike.items():
+    for (rows, row_bytes), group in alike.items():
         # channels come in even numbers, so that a row is whole in words of 16 bits
-        addresses = torch.tensor([tensor.data_ptr() for tensor in tensors], dtype=torch.int64, device=device)
-        num_kv_heads = tensors[0].shape[1]
-        _copy_blocks_kernel[(len(tensors), num_kv_heads, triton.cdiv(rows * row_bytes // 2, _CHUNK))](
+        addresses = torch.tensor([tensor.data_ptr() for tensor in group], dtype=torch.int64, device=device)
+        num_kv_heads = group[0].shape[1]
+        _copy_blocks_kernel[(len(group), num_kv_heads, triton.cdiv(rows * row_bytes // 2, _CHUNK))](
             addresses, work, len(copies), NUM_KV_HEADS=num_kv_heads, ROWS=rows, ROW_WORDS=row_bytes // 2, CHUNK=_CHUNK,
             num_warps=4,
         )  # fmt: skip

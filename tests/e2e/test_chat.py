@@ -164,6 +164,24 @@ def test_serve_prints_where_it_listens_and_a_line_to_try(server: Server) -> None
     assert "curl" in server.log()
 
 
+def test_per_channel_answers_the_same_cold_and_from_the_cache() -> None:
+    body = {
+        "model": MODEL,
+        "messages": messages("What is the capital of France?", f"You are a helpful assistant. {system_text(60, 3)}"),
+        "temperature": 0,
+        "max_tokens": 40,  # more than a block: one is filled, quantized and read while it answers
+    }
+    with Server(["--kv-cache-dtype", "int8/per_channel", "--dtype", "float32"]) as server:
+        cold, hit = (httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=120).json() for _ in range(2))
+        assert "int8/per_channel runs on torch's kernels" in server.log()
+    assert cold["choices"][0]["message"]["content"] == hit["choices"][0]["message"]["content"]
+    assert "Paris" in hit["choices"][0]["message"]["content"]
+    assert cold["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+    cached = hit["usage"]["prompt_tokens_details"]["cached_tokens"]
+    assert cached >= 64
+    assert cached % 32 == 0
+
+
 def test_serve_refuses_a_limit_that_the_model_does_not_have() -> None:
     with pytest.raises(RuntimeError, match="max-model-len") as error, Server(["--max-model-len", "999999"]):
         pass

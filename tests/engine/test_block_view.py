@@ -65,6 +65,17 @@ def test_waiting_request_has_no_blocks_and_an_ended_one_those_of_its_end() -> No
     assert all(block.ref_count == 1 for block in ended.blocks)
 
 
+def test_request_with_several_answers_is_seen_as_the_first_of_them() -> None:
+    engine, _ = make_engine()
+    said = Transcript()
+    add_request(engine, "a", prompt_of(20), n=3)
+    said.step(engine)
+    said.step(engine)
+    assert [block.ref_count for block in blocks_of(engine, said, "a").blocks[:2]] == [3, 3]
+    said.run(engine)
+    assert blocks_of(engine, said, "a").reasons == {"never_cached": 3}
+
+
 def test_aborted_requests_are_remembered_too() -> None:
     engine, _ = make_engine()
     said = Transcript()

@@ -12,7 +12,9 @@ from engine.config import CacheConfig, EngineConfig, SchedulerConfig
 from engine.errors import ConfigError
 from engine.kv_cache import KVCache, available_memory, choose_num_blocks
 from engine.kv_layout import KVLayout
-from engine.model_config import ModelConfig, RopeConfig
+from engine.memory_plan import activation_bytes
+from engine.model_config import ModelConfig
+from engine.rope_config import RopeConfig
 from prefixcache.interface import CopyOp
 
 CPU = torch.device("cpu")
@@ -40,17 +42,46 @@ MODEL = ModelConfig(
 LAYOUT = KVLayout(30, 3, 64, itemsize=4)
 
 
-def make_config(*, num_blocks=None, max_model_len=None, max_num_seqs=32):
+def make_config(*, max_model_len=None, max_num_seqs=32, **cache):
     return EngineConfig(
         model_path="-",
         max_model_len=max_model_len,
-        cache=CacheConfig(num_blocks=num_blocks),
+        cache=CacheConfig(**cache),
         scheduler=SchedulerConfig(max_num_seqs=max_num_seqs),
     )
 
 
 def test_num_blocks_is_what_was_asked_for():
     assert choose_num_blocks(make_config(num_blocks=7), MODEL, LAYOUT, CPU) == 7
+
+
+def test_kv_cache_memory_is_the_size_of_the_pool_to_the_block():
+    config = make_config(kv_cache_memory=10 * LAYOUT.block_bytes + 1)
+    assert choose_num_blocks(config, MODEL, LAYOUT, CPU) == 10
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"kv_cache_memory": 1 << 50}, r"--kv-cache-memory: [0-9]+ blocks need 1048576.0 GiB, and .* GiB are free"),
+        ({"num_blocks": 10**9}, r"--num-blocks: 1000000000 blocks need .* GiB are free on cpu"),
+        ({"kv_cache_memory": LAYOUT.block_bytes}, "--kv-cache-memory: got 1 blocks"),
+    ],
+    ids=["memory", "blocks", "too-small"],
+)
+def test_a_pool_that_cannot_be_had_is_refused_before_it_is_allocated(asked, message):
+    with pytest.raises(ConfigError, match=message):
+        choose_num_blocks(make_config(**asked), MODEL, LAYOUT, CPU)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [{"kv_cache_memory": 0}, {"gpu_memory_utilization": 0}, {"num_blocks": 9, "kv_cache_memory": 1 << 30}],
+    ids=str,
+)
+def test_sizes_that_make_no_sense_are_refused(bad):
+    with pytest.raises(ValueError, match=next(iter(bad))):
+        CacheConfig(**bad)
 
 
 def test_num_blocks_is_what_the_requests_can_use():
@@ -120,6 +151,11 @@ def test_available_memory_without_proc_is_half_the_machine(tmp_path):
     assert available_memory(tmp_path / "none", tmp_path) > 0
 
 
-def test_cuda_takes_its_share_less_what_is_in_use(monkeypatch):
+@pytest.mark.parametrize("share", [0.85, 0.3])
+def test_cuda_takes_its_share_less_what_is_in_use_and_the_largest_step(share, monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (70 << 30, 80 << 30))
-    assert kv_cache._spare_bytes(torch.device("cuda")) == int(0.85 * (80 << 30)) - (10 << 30)
+    config = make_config(gpu_memory_utilization=share)
+    step = activation_bytes(MODEL, itemsize=4, num_tokens=2048, num_sampled=32)
+    spare = kv_cache._spare_bytes(config, torch.device("cuda"), step)
+    assert spare == int(share * (80 << 30)) - (10 << 30) - step
+    assert kv_cache._spare_bytes(config, torch.device("cuda"), 90 << 30) == 0

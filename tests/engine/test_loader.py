@@ -75,7 +75,7 @@ def test_unknown_architecture_is_refused(tmp_path):
     folder = save_tiny_model(tmp_path)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"architectures": ["FalconForCausalLM"]}))
-    with pytest.raises(ModelLoadError, match="got 'FalconForCausalLM', wanted one of Llama"):
+    with pytest.raises(ModelLoadError, match="architecture: got 'FalconForCausalLM', wanted one of Llama"):
         load(folder)
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 
 from engine.errors import ModelLoadError
-from engine.model_config import ModelConfig, RopeConfig
+from engine.model_config import ModelConfig
+from engine.rope_config import RopeConfig
 
 BASE = {
     "architectures": ["LlamaForCausalLM"],
@@ -54,6 +56,26 @@ LLAMA3 = {
         ({"rope_scaling": {"type": "linear", "factor": 2}}, RopeConfig(10_000.0, "linear", 2.0)),
         ({"rope_theta": 5e5, "rope_scaling": LLAMA3}, RopeConfig(5e5, "llama3", 8.0, 1.0, 4.0, 8192)),
         ({"rope_parameters": {**LLAMA3, "rope_theta": 5e5}}, RopeConfig(5e5, "llama3", 8.0, 1.0, 4.0, 8192)),
+        (
+            {"rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512}},
+            RopeConfig(10_000.0, "yarn", 4.0, original_max_position=512, attention_factor=0.1 * math.log(4) + 1),
+        ),
+        (
+            {"rope_scaling": {"type": "yarn", "factor": 4.0, "attention_factor": 0.5, "truncate": False}},
+            RopeConfig(10_000.0, "yarn", 4.0, original_max_position=2048, attention_factor=0.5, truncate=False),
+        ),
+        (
+            {"rope_scaling": {"type": "yarn", "factor": None, "mscale": 2, "mscale_all_dim": 1, "beta_fast": 16}}
+            | {"original_max_position_embeddings": 1024},
+            RopeConfig(
+                10_000.0,
+                "yarn",
+                2.0,
+                original_max_position=1024,
+                beta_fast=16.0,
+                attention_factor=(0.2 * math.log(2) + 1) / (0.1 * math.log(2) + 1),
+            ),
+        ),
     ],
 )
 def test_rope_is_read_in_both_spellings(changes, rope, tmp_path):
@@ -76,11 +98,12 @@ def test_architecture_decides_biases_and_norms(architecture, qkv, o, qk_norm, tm
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"sliding_window": 1024}, "sliding_window: got 1024"),
         ({"hidden_act": "gelu"}, "hidden_act"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
         ({"quantization_config": {"quant_method": "awq"}}, "quantization_config"),
-        ({"rope_scaling": {"rope_type": "yarn", "factor": 4}}, "got 'yarn'"),
+        ({"rope_scaling": {"rope_type": "dynamic", "factor": 4}}, "got 'dynamic', whose angles change with the length"),
+        ({"rope_scaling": {"rope_type": "spiral", "factor": 4}}, "got 'spiral'"),
+        ({"rope_scaling": {"rope_type": "yarn"}}, "'factor' is missing"),
         ({"rope_scaling": {"rope_type": "linear"}}, "'factor' is missing"),
         ({"vocab_size": ...}, "'vocab_size' is missing"),
     ],
@@ -90,9 +113,22 @@ def test_what_the_forward_would_get_wrong_is_refused(changes, message, tmp_path)
         read(tmp_path, **changes)
 
 
-@pytest.mark.parametrize("changes", [{"use_sliding_window": False, "sliding_window": 64}, {"sliding_window": 2048}])
-def test_a_window_that_never_acts_is_accepted(changes, tmp_path):
-    assert read(tmp_path, **changes).max_position == 2048
+@pytest.mark.parametrize(
+    ("architecture", "changes", "max_position"),
+    [
+        ("Llama", {}, 2048),
+        ("Mistral", {"sliding_window": None}, 2048),
+        ("Mistral", {"sliding_window": 64}, 64),
+        ("Mistral", {"max_position_embeddings": 9000}, 4096),
+        ("Qwen2", {"sliding_window": 64}, 2048),
+        ("Qwen2", {"sliding_window": 64, "use_sliding_window": True}, 2048),  # max_window_layers: more than there are
+        ("Qwen3", {"sliding_window": 64, "use_sliding_window": True, "max_window_layers": 1}, 64),
+        ("Qwen3", {"sliding_window": 64, "use_sliding_window": True, "layer_types": ["full_attention"] * 2}, 2048),
+    ],
+)
+def test_a_sliding_window_bounds_sequences_where_a_layer_has_one(architecture, changes, max_position, tmp_path):
+    config = read(tmp_path, architectures=[f"{architecture}ForCausalLM"], **changes)
+    assert config.max_position == max_position
 
 
 @pytest.mark.parametrize("text", [None, "{", "[]"])

@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from engine.batch import ScheduledRequest, SchedulerOutput
 from engine.config import CacheConfig, EngineConfig
 from engine.errors import ConfigError
+from engine.memory_plan import MAX_NUM_SEQS
 from engine.messages import SamplingParams
 from engine.model_runner import ModelRunner, physical_cores
 from engine.sampler import Sampler
@@ -28,6 +29,13 @@ LLAMA3_ROPE = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 64,
 }
+YARN_ROPE = {
+    "rope_type": "yarn",
+    "rope_theta": 10_000.0,
+    "factor": 8.0,
+    "original_max_position_embeddings": 64,
+    "beta_fast": 4.0,
+}
 VARIANTS = {
     "llama": ("llama", {}),
     "llama-tied": ("llama", {"tie_word_embeddings": True}),
@@ -36,9 +44,18 @@ VARIANTS = {
         {"attention_bias": True, "mlp_bias": True, "rope_parameters": LLAMA3_ROPE},
     ),
     "llama-linear-rope": ("llama", {"rope_parameters": {"rope_type": "linear", "rope_theta": 500.0, "factor": 2.0}}),
+    "llama-yarn-rope": ("llama", {"rope_parameters": YARN_ROPE}),
+    "llama-yarn-rope-untruncated": (
+        "llama",
+        {"rope_parameters": YARN_ROPE | {"truncate": False, "attention_factor": 0.7}},
+    ),
     "mistral": ("mistral", {"num_key_value_heads": 1}),
+    "mistral-window": ("mistral", {"sliding_window": 150}),
     "qwen2": ("qwen2", {}),
+    "qwen2-window": ("qwen2", {"use_sliding_window": True, "sliding_window": 150, "max_window_layers": 1}),
+    "qwen2-tied-yarn": ("qwen2", {"tie_word_embeddings": True, "rope_parameters": YARN_ROPE}),
     "qwen3": ("qwen3", {}),
+    "qwen3-tied-yarn": ("qwen3", {"tie_word_embeddings": True, "rope_parameters": YARN_ROPE}),
 }
 
 
@@ -200,12 +217,22 @@ def test_max_model_len_beyond_a_limit_is_refused(tiny, num_blocks, asked, limit)
         make_runner(tiny, num_blocks=num_blocks, max_model_len=asked)
 
 
+def test_a_sliding_window_bounds_max_model_len(tmp_path):
+    save_tiny_model(tmp_path, "mistral", sliding_window=64)
+    runner, _ = make_runner(tmp_path)
+    assert runner.max_model_len == 64
+    assert any("sliding window" in warning for warning in runner.warnings)
+    with pytest.raises(ConfigError, match=r"got 65, wanted at most 64 \(the model's sliding window"):
+        make_runner(tmp_path, max_model_len=65)
+
+
 def test_properties_describe_the_model(tiny):
     runner, _ = make_runner(tiny, num_blocks=None)
     assert runner.eos_token_ids == {2}
     assert runner.vocab_size == VOCAB_SIZE
     assert runner.kv_bytes_per_token == 2 * 3 * 2 * 16 * 4
-    assert runner.num_blocks == 32 * (MAX_POSITION // 8 + 1)  # what 32 requests can use, far below the memory's limit
+    # what so many requests can use, far below the memory's limit
+    assert runner.num_blocks == MAX_NUM_SEQS * (MAX_POSITION // 8 + 1)
 
 
 def test_namespace_has_a_field_for_each_thing_that_changes_the_cache_and_no_other(tiny, tmp_path):
@@ -220,6 +247,7 @@ def test_namespace_has_a_field_for_each_thing_that_changes_the_cache_and_no_othe
         "rope": make_runner(rope),
         "architecture": make_runner(qwen),
         "weights": make_runner(weights),
+        "model_impl": make_runner(tiny, model_impl="transformers"),
     }
     differing = {
         what: {name for name, value in runner.namespace_fields().items() if value != base[name]}
@@ -231,6 +259,7 @@ def test_namespace_has_a_field_for_each_thing_that_changes_the_cache_and_no_othe
         "rope": {"rope", "weights"},  # the digest covers the config
         "architecture": {"architecture", "weights"},
         "weights": {"weights"},
+        "model_impl": {"model_impl", "rope"},  # the two say it in their own words
     }
     assert base.keys() == {*differing, "kv_cache_dtype", "kv_skip_layers", "adapter"}
 

@@ -13,8 +13,10 @@ from engine.model_store import (
     MANIFEST,
     MANIFEST_FORMAT,
     ModelNotPulledError,
+    ModelPath,
     default_model_dir,
     file_sha256,
+    gguf_folder,
     is_whole,
     resolve,
     weight_digest,
@@ -97,6 +99,29 @@ def test_hub_id_is_looked_up_in_the_cache_first(tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     found = resolve("owner/model")
     assert (found.folder, found.name) == (repo / "snapshots" / commit, "owner/model")
+
+
+def test_folder_of_a_hub_cache_is_its_snapshot_under_the_id(tmp_path):
+    repo = tmp_path / "models--owner--my-model"
+    make_folder(repo / "snapshots" / "abc")
+    with pytest.raises(ModelNotFoundError, match=r"holds no config\.json"):
+        resolve(str(repo))
+    (repo / "refs").mkdir()
+    (repo / "refs" / "main").write_text("abc\n")
+    found = resolve(str(repo))
+    assert (found.folder, found.name) == (repo / "snapshots" / "abc", "owner/my-model")
+
+
+def test_gguf_file_has_a_folder_of_its_own_until_it_changes(tmp_path):
+    path = tmp_path / "tiny.gguf"
+    path.write_bytes(b"1")
+    with pytest.raises(ModelNotPulledError, match="not converted yet: run `prefixgate models pull"):
+        resolve(str(path), tmp_path / "models")
+    folder = make_folder(gguf_folder(path, tmp_path / "models"))
+    assert resolve(str(path), tmp_path / "models") == ModelPath(folder, "tiny")
+    path.write_bytes(b"22")
+    with pytest.raises(ModelNotPulledError):
+        resolve(str(path), tmp_path / "models")
 
 
 def test_unknown_hub_id_says_what_was_tried(tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from engine.commands.plan import main, parse_memory
-from engine.config import CacheConfig, EngineConfig
+from engine.config import CacheConfig, EngineConfig, SchedulerConfig
 from engine.memory_plan import num_parameters
 from engine.model_config import ModelConfig
 from engine.model_runner import ModelRunner
@@ -63,6 +63,52 @@ def test_plan_for_people_prints_the_formula_and_the_verdict(capsys):
     assert "not known before a start" in text
 
 
+SERVICE = [*SHAPE, "--context", "2048", "--shared-tokens", "1024", "--weights", "14GB", "--memory", "24GiB"]
+
+
+def test_comparison_of_the_articles_service_shows_what_each_step_brings(capsys):
+    variants = plan(capsys, *SERVICE, "--concurrency", "100", "--compare")["variants"]
+    assert [variant["name"] for variant in variants] == [
+        "16-bit contiguous",
+        "16-bit paged",
+        "+ shared prefix",
+        "+ int8/hadamard",
+    ]
+    assert [round(variant["kv_bytes_total"] / GIB, 1) for variant in variants] == [25.0, 25.0, 12.6, 6.4]
+    assert [round(variant["kv_bytes_average"] / GIB, 1) for variant in variants] == [25.0, 18.8, 6.4, 3.2]
+    assert [variant["fits"] for variant in variants] == [False, False, False, True]
+    assert [variant["fits_on_average"] for variant in variants] == [False, False, True, True]
+    assert [variant["max_concurrency"] for variant in variants] == [37, 37, 73, 146]
+
+
+def test_what_does_not_fit_is_told_with_what_would(capsys):
+    options = [*SERVICE, "--concurrency", "400", "--kv-cache-dtype", "int8/hadamard", "--kv-skip-layers", "none"]
+    report = plan(capsys, *options)
+    assert report["fits"] is False
+    assert "all 400 chats need 40.9 GiB" in report["advice"]
+    assert "with weights of half the bytes 249 chats fit" in report["advice"]
+    enough = [*options[:-6], "--concurrency", "400", *options[-4:], "--memory", "41GiB"]
+    assert plan(capsys, *enough)["fits"] is True
+    assert plan(capsys, *enough, "--memory", "40.8GiB")["fits"] is False
+
+
+def test_comparison_for_people_has_a_line_for_each_cache(capsys):
+    assert main([*SERVICE, "--concurrency", "100", "--compare"]) == 0
+    lines = capsys.readouterr().out.splitlines()[-4:]
+    assert [line.split("  ")[-1] for line in lines] == ["does not fit", "does not fit", "fits on average", "fits"]
+    assert main([*SHAPE, *CHATS, "--compare"]) == 0  # no memory was said: sizes alone
+    assert capsys.readouterr().out.splitlines()[-1].split() == [
+        "+",
+        "int8/hadamard",
+        "12.7",
+        "GiB",
+        "6.3",
+        "GiB",
+        "12.7",
+        "GiB",
+    ]
+
+
 def test_plan_of_a_model_accounts_for_its_weights(tmp_path, capsys):
     folder = save_tiny_model(tmp_path, "qwen2")
     report = plan(capsys, str(folder), "--memory", "2GiB", "--dtype", "float32", "--concurrency", "3")
@@ -73,7 +119,7 @@ def test_plan_of_a_model_accounts_for_its_weights(tmp_path, capsys):
     assert report["context_tokens"] == 512
 
 
-@pytest.mark.parametrize("kind", ["auto", "int8/hadamard", "int8/per_group_32"])
+@pytest.mark.parametrize("kind", ["auto", "int8/hadamard", "int8/per_group_32", "int8/per_channel"])
 @pytest.mark.parametrize("max_model_len", [64, 512], ids=["len64", "len512"])
 def test_worker_allocates_what_the_plan_says_whatever_the_longest_request(kind, max_model_len, tmp_path, capsys):
     folder = save_tiny_model(tmp_path, head_dim=64)
@@ -81,7 +127,12 @@ def test_worker_allocates_what_the_plan_says_whatever_the_longest_request(kind, 
     report = plan(capsys, str(folder), *options, "--concurrency", "20", "--context", "160")
     cache = CacheConfig(num_blocks=20 * 160 // 32, kv_cache_dtype=kind, kv_skip_layers="first:1")
     config = EngineConfig(
-        model_path=str(folder), dtype="bfloat16", device="cpu", max_model_len=max_model_len, cache=cache
+        model_path=str(folder),
+        dtype="bfloat16",
+        device="cpu",
+        max_model_len=max_model_len,
+        cache=cache,
+        scheduler=SchedulerConfig(max_num_seqs=20),
     )
     runner = ModelRunner(config)
     assert runner._cache.num_bytes == pytest.approx(report["kv_bytes_total"], rel=0.03)
@@ -114,6 +165,7 @@ def test_memory_is_read(text, expected):
         [],
         ["--layers", "2", "--kv-heads", "2"],
         ["model", *SHAPE],
+        ["model", "--weights", "14GB"],
         [*SHAPE, "--memory", "lots"],
         [*SHAPE, "--memory", "3XB"],
         [*SHAPE, "--memory", "0"],

@@ -17,7 +17,7 @@ from kernels.quant import SERVED_FORMATS
 from tests.engine.test_model_runner import RecordingSampler, make_prompt, schedule
 from tests.engine.tiny_model import reference_logits, save_tiny_model
 
-INT8 = [name for name in SERVED_FORMATS if name not in ("auto", "int8/per_channel")]
+INT8 = [name for name in SERVED_FORMATS if name != "auto"]
 BIASED_LAYER = 1
 
 
@@ -152,16 +152,9 @@ def test_namespace_tells_formats_and_skipped_layers_apart(tiny):
     assert make_runner(tiny, "int8/hadamard", skip="first:1")[0].namespace_fields() == json.loads(found[3])
 
 
-@pytest.mark.parametrize(
-    ("kind", "skip", "message"),
-    [
-        ("int8/per_token", "3", "--kv-skip-layers: .*the model has 3 layers"),
-        ("int8/per_channel", "none", "not served yet"),
-    ],
-)
-def test_options_that_do_not_fit_the_model_are_refused(kind, skip, message, tiny):
-    with pytest.raises(ConfigError, match=message):
-        make_runner(tiny, kind, skip=skip)
+def test_a_layer_to_skip_that_the_model_does_not_have_is_refused(tiny):
+    with pytest.raises(ConfigError, match=r"--kv-skip-layers: .*the model has 3 layers"):
+        make_runner(tiny, "int8/per_token", skip="3")
 
 
 def test_a_group_that_does_not_divide_a_head_is_refused(tmp_path):
@@ -171,6 +164,7 @@ def test_a_group_that_does_not_divide_a_head_is_refused(tmp_path):
 
 
 def test_backend_follows_the_device_and_the_heads():
-    assert choose_backend(torch.device("cuda"), 64) == "triton"
+    assert choose_backend(torch.device("cuda"), 64, per_channel=True) == "triton"
     assert choose_backend(torch.device("cpu"), 64) == "numba"
+    assert choose_backend(torch.device("cpu"), 64, per_channel=True) == "torch"
     assert choose_backend(torch.device("cpu"), 24) == "torch"

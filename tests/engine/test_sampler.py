@@ -8,7 +8,7 @@ import torch
 
 from engine.batch import ScheduledRequest
 from engine.messages import SamplingParams
-from engine.sampler import Sampler, uniform
+from engine.sampler import NOT_FINITE, Sampler, uniform
 
 
 def make_request(*, seed=0, position=1, temperature=1.0, **sampling):
@@ -23,10 +23,14 @@ def make_request(*, seed=0, position=1, temperature=1.0, **sampling):
     )
 
 
+def sample(logits, requests):
+    return Sampler().sample(logits, requests).tolist()
+
+
 def draws(logits, count, **sampling):
     """Tokens at positions 1 … count."""
     requests = [make_request(seed=3, position=position, **sampling) for position in range(1, count + 1)]
-    return Sampler().sample(logits.expand(count, -1), requests)
+    return sample(logits.expand(count, -1), requests)
 
 
 LOGITS = torch.tensor([0.5, 0.3, 0.1, 0.06, 0.04]).log()
@@ -77,10 +81,10 @@ def test_a_draw_depends_on_seed_and_position_alone():
         make_request(seed=seed, position=position, top_p=top_p)
         for seed, position, top_p in ((1, 5, 1.0), (1, 6, 0.9), (2, 5, 0.9), (2**63, 5, 1.0), (0, 1, 0.5), (7, 7, 1.0))
     ]
-    together = Sampler().sample(logits, requests)
+    together = sample(logits, requests)
     order = [3, 0, 5, 1, 4, 2]
-    assert Sampler().sample(logits[order], [requests[i] for i in order]) == [together[i] for i in order]
-    assert [Sampler().sample(logits[i : i + 1], requests[i : i + 1])[0] for i in range(6)] == together
+    assert sample(logits[order], [requests[i] for i in order]) == [together[i] for i in order]
+    assert [sample(logits[i : i + 1], requests[i : i + 1])[0] for i in range(6)] == together
 
 
 def test_uniform_is_pinned_and_spread():
@@ -98,6 +102,49 @@ def test_uniform_is_pinned_and_spread():
 def test_a_row_that_is_not_finite_fails_alone(bad, temperature):
     logits = LOGITS.repeat(3, 1)
     logits[1, 4] = bad
-    tokens = Sampler().sample(logits, [make_request(temperature=temperature) for _ in range(3)])
-    assert tokens[1] is None
-    assert tokens[0] == tokens[2] is not None
+    tokens = sample(logits, [make_request(temperature=temperature) for _ in range(3)])
+    assert tokens[1] == NOT_FINITE
+    assert tokens[0] == tokens[2] != NOT_FINITE
+
+
+def draw_plainly(logits, request):
+    """One row, token by token: the readable answer."""
+    sampling = request.sampling
+    scaled = logits / np.float32(sampling.temperature)
+    order = scaled.argsort(descending=True, stable=True).tolist()
+    if 0 < sampling.top_k < len(scaled):
+        scaled[scaled < scaled[order[sampling.top_k - 1]]] = -torch.inf
+    probabilities = scaled.softmax(-1)
+    if sampling.top_p < 1.0:
+        mass, smallest = 0.0, probabilities[order[-1]]
+        for token in order:
+            mass += float(probabilities[token])
+            if mass >= sampling.top_p:
+                smallest = probabilities[token]
+                break
+        probabilities[probabilities < smallest] = 0.0
+    point = float(probabilities.double().sum()) * uniform(request.seed, request.num_computed_tokens + 1)
+    cumulative = 0.0
+    for token, probability in enumerate(probabilities.tolist()):
+        cumulative += probability
+        if cumulative > point:
+            return token
+    return len(scaled) - 1
+
+
+@pytest.mark.parametrize("vocab_size", [1, 7, 300, 5000])
+def test_a_mixed_batch_draws_what_each_row_draws_alone(vocab_size):
+    torch.manual_seed(vocab_size)
+    settings = [
+        {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+        for temperature in (0.0, 0.3, 1.0, 1.7)
+        for top_k in (0, 1, 40, 301)
+        for top_p in (1.0, 0.3, 0.97)
+    ]
+    requests = [make_request(seed=i, position=i + 1, **sampling) for i, sampling in enumerate(settings)]
+    logits = torch.randn(len(requests), vocab_size) * torch.rand(len(requests), 1) * 4  # flat rows and steep ones
+    expected = [
+        draw_plainly(row, request) if request.sampling.temperature else int(row.argmax())
+        for row, request in zip(logits.clone(), requests, strict=True)
+    ]
+    assert sample(logits, requests) == expected

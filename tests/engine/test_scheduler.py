@@ -201,10 +201,10 @@ def test_engine_gives_up_after_several_failed_steps_in_a_row() -> None:
     said = Transcript()
     for i in range(2):
         add_request(engine, str(i), prompt_of(20))
-        runner.fail_next = MemoryError("no")
+        runner.fail_next = OSError("no")
         said.step(engine)
     add_request(engine, "last", prompt_of(20))
-    runner.fail_next = MemoryError("no")
+    runner.fail_next = OSError("no")
     with pytest.raises(RuntimeError, match="3 engine steps failed in a row"):
         said.step(engine)
 
@@ -239,26 +239,30 @@ def test_engine_random_load_every_answer_is_whole_and_nothing_leaks(data: st.Dat
     said = Transcript()
     wanted: dict[str, list[int]] = {}
     aborted: set[str] = set()
+    max_n = engine._config.scheduler.max_num_seqs
     for i in range(data.draw(st.integers(1, 12), label="requests")):
         shared = prompt_of(data.draw(st.integers(0, 40)), seed=0)
         prompt = shared + prompt_of(data.draw(st.integers(1, 12)), seed=data.draw(st.integers(1, 3)))
         max_tokens = data.draw(st.integers(1, 30))
         try:
-            add_request(engine, str(i), prompt, max_tokens=max_tokens)
+            n = data.draw(st.integers(1, min(3, max_n)), label="n")
+            add_request(engine, str(i), prompt, max_tokens=max_tokens, n=n, seed=i + 1)
         except InvalidRequestError:
             continue
-        wanted[str(i)] = expected_tokens(prompt, max_tokens)
+        for index in range(n):
+            key = f"{i}/{index}" if index else str(i)
+            wanted[key] = expected_tokens(prompt, max_tokens, seed=i + 1, index=index)
         for _ in range(data.draw(st.integers(0, 6))):
             said.step(engine)
         if data.draw(st.integers(0, 5)) == 0:
-            victim = data.draw(st.sampled_from(sorted(wanted)))
+            victim = data.draw(st.sampled_from(sorted(wanted))).partition("/")[0]
             engine.abort(victim)
             aborted.add(victim)
     said.run(engine)
     for name, tokens in wanted.items():
         got = said.tokens.get(name, [])
         assert got == tokens[: len(got)]
-        if name not in aborted:
+        if name.partition("/")[0] not in aborted:
             assert got == tokens
     assert not said.failed
     assert all_blocks_unreferenced(engine)

@@ -49,8 +49,8 @@ class ForcingSampler:
         self.differences: list[tuple[str, int, float]] = []
         self.num_positions = 0
 
-    def sample(self, logits: torch.Tensor, requests: Sequence[ScheduledRequest]) -> list[int | None]:
-        forced: list[int | None] = []
+    def sample(self, logits: torch.Tensor, requests: Sequence[ScheduledRequest]) -> torch.Tensor:
+        forced: list[int] = []
         for row, request in zip(logits.float(), requests, strict=True):
             name = request.request_id
             index = request.num_computed_tokens + request.num_new_tokens - self.num_prompt_tokens[name]
@@ -60,7 +60,7 @@ class ForcingSampler:
             if margin > TIE:
                 self.differences.append((name, index, margin))
             forced.append(wanted)
-        return forced
+        return torch.tensor(forced)
 
 
 @pytest.fixture(scope="module")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import gguf
 import numpy as np
+import numpy.typing as npt
 from tokenizers.pre_tokenizers import ByteLevel
 
 from engine.model_store import Alias
@@ -18,32 +20,26 @@ MERGES = ("Ġ a", "Ċ Ċ", "1 2")
 TEMPLATE = "{{ messages[0]['content'] }}"
 
 
+TOKENS = (*SPECIAL, *sorted(ByteLevel.alphabet()), *(merge.replace(" ", "") for merge in MERGES))
+_LAYER_PARTS = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+
+
 def write_gguf(path: Path, *, pre: str = "smollm", architecture: str = "llama") -> Path:
-    """Write the file; q8_0 for the matrices, float32 for the norms."""
+    """Write the file with random weights; q8_0 for the matrices, float32 for the norms."""
     rng = np.random.default_rng(0)
-    tokens = [*SPECIAL, *sorted(ByteLevel.alphabet()), *(merge.replace(" ", "") for merge in MERGES)]
-    writer = gguf.GGUFWriter(path, architecture)
-    writer.add_block_count(LAYERS)
-    writer.add_context_length(256)
-    writer.add_embedding_length(HIDDEN)
-    writer.add_feed_forward_length(INNER)
-    writer.add_head_count(HEADS)
-    writer.add_head_count_kv(KV_HEADS)
-    writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_rope_freq_base(10_000.0)
-    writer.add_rope_dimension_count(HIDDEN // HEADS)
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre(pre)
-    writer.add_token_list(tokens)
-    writer.add_token_types([3] * len(SPECIAL) + [1] * (len(tokens) - len(SPECIAL)))
-    writer.add_token_merges(list(MERGES))
-    writer.add_bos_token_id(1)
-    writer.add_eos_token_id(2)
-    writer.add_pad_token_id(2)
-    writer.add_unk_token_id(0)
-    writer.add_chat_template(TEMPLATE)
+    writer = _writer(path, pre=pre, architecture=architecture)
     kv_size = HIDDEN // HEADS * KV_HEADS
-    matrices = {"token_embd": (len(tokens), HIDDEN)}
+    matrices = {"token_embd": (len(TOKENS), HIDDEN)}
     for layer in range(LAYERS):
         shapes = {"q": (HIDDEN, HIDDEN), "k": (kv_size, HIDDEN), "v": (kv_size, HIDDEN), "output": (HIDDEN, HIDDEN)}
         matrices |= {f"blk.{layer}.attn_{part}": shape for part, shape in shapes.items()}
@@ -56,6 +52,55 @@ def write_gguf(path: Path, *, pre: str = "smollm", architecture: str = "llama") 
     for name, shape in matrices.items():
         data = gguf.quants.quantize(rng.normal(size=shape).astype(np.float32), q8_0)
         writer.add_tensor(f"{name}.weight", data, raw_dtype=q8_0)
+    return _close(writer, path)
+
+
+def write_gguf_of(weights: Mapping[str, npt.NDArray[np.float32]], path: Path) -> Path:
+    """Write the weights of a Llama of this file's shape, named as in a safetensors folder, untied, in float32."""
+    writer = _writer(path)
+    names = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+    for layer in range(LAYERS):
+        names |= {f"blk.{layer}.{part}": f"model.layers.{layer}.{name}" for part, name in _LAYER_PARTS.items()}
+    for name, source in names.items():
+        values = weights[f"{source}.weight"]
+        if name.endswith(("attn_q", "attn_k")):  # rows i and i + half of a head become neighbours
+            half = HIDDEN // HEADS // 2
+            rows = [
+                head * 2 * half + i + part * half
+                for head in range(len(values) // half // 2)
+                for i in range(half)
+                for part in (0, 1)
+            ]
+            values = values[rows]
+        writer.add_tensor(f"{name}.weight", np.ascontiguousarray(values))
+    return _close(writer, path)
+
+
+def _writer(path: Path, *, pre: str = "smollm", architecture: str = "llama") -> gguf.GGUFWriter:
+    writer = gguf.GGUFWriter(path, architecture)
+    writer.add_block_count(LAYERS)
+    writer.add_context_length(256)
+    writer.add_embedding_length(HIDDEN)
+    writer.add_feed_forward_length(INNER)
+    writer.add_head_count(HEADS)
+    writer.add_head_count_kv(KV_HEADS)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_freq_base(10_000.0)
+    writer.add_rope_dimension_count(HIDDEN // HEADS)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(pre)
+    writer.add_token_list(list(TOKENS))
+    writer.add_token_types([3] * len(SPECIAL) + [1] * (len(TOKENS) - len(SPECIAL)))
+    writer.add_token_merges(list(MERGES))
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_pad_token_id(2)
+    writer.add_unk_token_id(0)
+    writer.add_chat_template(TEMPLATE)
+    return writer
+
+
+def _close(writer: gguf.GGUFWriter, path: Path) -> Path:
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -6,27 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import (
-    AutoModelForCausalLM,
-    LlamaConfig,
-    MistralConfig,
-    PreTrainedConfig,
-    Qwen2Config,
-    Qwen3Config,
-)
+from transformers import AutoConfig, AutoModelForCausalLM
 
 VOCAB_SIZE = 97
 MAX_POSITION = 512
-CONFIGS: dict[str, type[PreTrainedConfig]] = {
-    "llama": LlamaConfig,
-    "mistral": MistralConfig,
-    "qwen2": Qwen2Config,
-    "qwen3": Qwen3Config,
-}
 
 
 def save_tiny_model(folder: Path, kind: str = "llama", **changes: Any) -> Path:
-    """Save a model with random weights, and biases that are not zero."""
+    """Save a model with random weights, and biases that are not zero; a change to `...` leaves the field out."""
     shape = {
         "hidden_size": 48,
         "intermediate_size": 80,
@@ -43,7 +30,8 @@ def save_tiny_model(folder: Path, kind: str = "llama", **changes: Any) -> Path:
     }
     sliding = {"sliding_window": None} if kind == "mistral" else {}
     torch.manual_seed(5)
-    model = AutoModelForCausalLM.from_config(CONFIGS[kind](**shape | sliding | changes))
+    fields = {name: value for name, value in (shape | sliding | changes).items() if value is not ...}
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **fields))
     for name, parameter in model.named_parameters():
         if name.endswith(("bias", "norm.weight")):
             torch.nn.init.normal_(parameter, mean=float("norm" in name), std=0.3)

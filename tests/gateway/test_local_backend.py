@@ -15,12 +15,14 @@ import pytest
 from engine.config import CacheConfig, EngineConfig
 from gateway.backends.base import (
     BackendFailedError,
+    BackendOverloadedError,
     BackendUnavailableError,
     GenerationRequest,
     RequestRejectedError,
     Sampling,
 )
 from gateway.backends.local import LocalBackend, Supervision
+from gateway.errors import problem_of
 from prefixcache.hashing import hash_blocks, namespace
 from prefixcache.interface import Scope
 from tests.support.chain_runner import expected_tokens
@@ -110,6 +112,18 @@ async def test_backend_request_that_the_engine_refuses_names_the_field(start: St
     with pytest.raises(RequestRejectedError, match="limit") as error:
         await backend.generate(request_of(backend, [1] * 80))
     assert error.value.param == "messages"
+
+
+async def test_backend_without_memory_for_a_request_says_when_to_try_again_and_serves_the_next(start: Start) -> None:
+    backend = await start("poor")
+    await backend.wait_settled()
+    with pytest.raises(BackendOverloadedError, match="memory ran out") as error:
+        [_ async for _ in await backend.generate(request_of(backend, [1] * 80))]
+    problem = problem_of(error.value)
+    assert (problem.status, problem.headers) == (503, {"retry-after": "5"})
+    assert b"engine_overloaded" in problem.body
+    assert await answer(backend, [5] * 20) == expected_tokens([5] * 20, 20)
+    assert backend.num_restarts == 0
 
 
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "hung"])

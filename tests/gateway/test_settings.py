@@ -15,7 +15,7 @@ from gateway.model_files import ModelFiles
 from gateway.options import parse_options
 from gateway.settings import BLOCK_SIZES, KVCacheDtype, Settings, unknown_variables
 
-FLAGS = "host port db model-dir chat-template dtype block-size num-blocks max-model-len max-num-seqs "
+FLAGS = "host port db model-dir chat-template dtype block-size num-blocks kv-cache-memory gpu-memory-utilization max-model-len max-num-seqs "
 FLAGS += "max-num-batched-tokens prefill-chunk kv-cache-dtype kv-skip-layers max-shared-ratio max-pinned-ratio growth-reserve"
 
 
@@ -54,6 +54,21 @@ def test_prefill_chunk_none_is_no_limit() -> None:
     assert parse_options(["--prefill-chunk=64"]).prefill_chunk == 64
 
 
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("2GiB", 2 << 30),
+        ("2gb", 2 * 10**9),
+        ("1.5 MiB", 3 << 19),
+        ("500MB", 5 * 10**8),
+        ("4kb", 4000),
+        ("1TiB", 1 << 40),
+    ],
+)
+def test_kv_cache_memory_is_read_with_its_unit(text: str, size: int) -> None:
+    assert parse_options(["--kv-cache-memory", text]).kv_cache_memory == size
+
+
 def test_help_names_every_flag_its_default_and_its_variable(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         parse_options(["--help"])
@@ -85,7 +100,14 @@ def test_help_names_every_flag_its_default_and_its_variable(capsys: pytest.Captu
         (["--max-shared-ratio", "1.5"], ["--max-shared-ratio", "'1.5'", "1"]),
         (["--max-shared-ratio", "nan"], ["--max-shared-ratio", "'nan'"]),
         (["--max-pinned-ratio", "0.9"], ["--max-pinned-ratio", "0.9", "--max-shared-ratio (0.5)"]),
-        (["--max-num-batched-tokens", "8"], ["--max-num-batched-tokens", "8", "--max-num-seqs (32)"]),
+        (
+            ["--max-num-batched-tokens", "8", "--max-num-seqs", "9"],
+            ["--max-num-batched-tokens", "8", "--max-num-seqs (9)"],
+        ),
+        (["--kv-cache-memory", "2"], ["--kv-cache-memory", "'2'", "wanted a size with its unit, such as 2GiB"]),
+        (["--kv-cache-memory", "2 moons"], ["--kv-cache-memory", "'2 moons'", "wanted a size with its unit"]),
+        (["--kv-cache-memory", "2GiB", "--num-blocks", "9"], ["--num-blocks", "--kv-cache-memory", "one of them"]),
+        (["--gpu-memory-utilization", "1.2"], ["--gpu-memory-utilization", "'1.2'", "1"]),
         (["--db", "sqlite:///x.db"], ["--db", "sqlite:///x.db", "wanted an async SQLAlchemy URL, such as sqlite+aios"]),
         (["one", "two"], ["unrecognized", "two"]),
     ],

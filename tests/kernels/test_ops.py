@@ -66,10 +66,13 @@ def replace_values(layer):
 @pytest.mark.parametrize("format_name", SERVED_FORMATS[:4] + SERVED_FORMATS[-1:])
 def test_copy_blocks_performs_a_chain_in_order_and_leaves_the_tail(format_name):
     shape = Shape(4, 2, 32, 8, num_blocks=4)
-    layers = [make_layer(format_name, shape, torch.float32) for _ in range(2)]
+    layers = [make_layer(format_name, shape, dtype, num_open=4) for dtype in (torch.float32, torch.bfloat16)]
     before = [clone(layer) for layer in layers]
-    ops.copy_blocks(layers, [(0, 1, 5), (1, 2, 8), (3, 3, 8), (3, 0, 0)])
+    open_copies = [(0, 1), (1, 2)] if layers[0].key_open is not None else []
+    ops.copy_blocks(layers, [(0, 1, 5), (1, 2, 8), (3, 3, 8), (3, 0, 0)], open_copies)
     for layer, old in zip(layers, before, strict=True):
+        if layer.key_open is not None:
+            assert torch.equal(layer.key_open, old.key_open[[0, 0, 0, 3]])
         for tensor, was in zip(layer.tensors, old.tensors, strict=True):
             if tensor is layer.key_scale and format_name == "int8/per_channel":
                 assert torch.equal(tensor[1], was[0])  # a block's
@@ -79,6 +82,16 @@ def test_copy_blocks_performs_a_chain_in_order_and_leaves_the_tail(format_name):
             assert torch.equal(tensor[2], expected)
             assert torch.equal(tensor[3], was[3])
             assert torch.equal(tensor[0], was[0])
+
+
+@pytest.mark.parametrize(
+    ("copies", "open_copies", "names"),
+    [([(0, 4, 1)], [], "copy"), ([(-1, 0, 1)], [], "copy"), ([(0, 1, 9)], [], "copy"), ([], [(0, 2)], "open copy")],
+)
+def test_copy_blocks_refuses_what_the_cache_does_not_have(copies, open_copies, names):
+    layer = make_layer("int8/per_channel", Shape(4, 2, 32, 8, num_blocks=4), torch.float32, num_open=2)
+    with pytest.raises(ValueError, match=names):
+        ops.copy_blocks([layer], copies, open_copies)
 
 
 GOOD = {"slot_mapping": [0], "query_start_loc": [0, 1], "seq_lens": [1], "block_tables": [[0]]}

@@ -35,6 +35,15 @@ def test_match_whole_prompt_cached_leaves_the_last_token_to_compute():
     assert allocation.reasons == {Reason.HIT: 1, Reason.COPIED: 1}
 
 
+def test_match_takes_full_blocks_only_where_blocks_cannot_be_cut():
+    cache = make_cache(8, min_partial_tokens=1, reuse_partial_blocks=False)
+    serve(cache, make_prompt(1, 2))
+    allocation = admit(cache, make_prompt(1, 2))
+    assert allocation.num_cached_tokens == BLOCK
+    assert allocation.copies == []
+    assert allocation.reasons == {Reason.HIT: 1, Reason.DIVERGED: 1}
+
+
 def test_match_pending_block_is_not_reused_but_reported():
     cache = make_cache(8)
     first = admit(cache, make_prompt(1, 2, [9])).table

@@ -3,6 +3,7 @@
 The "KV" of a token is a running digest over all tokens before it, read from the previous *slot* through the block
 table, as attention would. The sampled token depends on the digest of the last one. So a stale block, a missing copy,
 a block shared too early or a lost token changes the answer, and `expected_tokens` says what it should have been.
+A request that names a seed is answered by (digest, seed of the answer), so that the answers of `n` > 1 go apart.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from engine.batch import ScheduledRequest, SchedulerOutput, StepOutput
+from engine.request import seed_of_answer
 
 VOCAB_SIZE = 1000
 EOS_TOKEN_ID = 0
@@ -26,18 +28,19 @@ def _mix(digest: int, token_id: int) -> int:
     return mixed ^ (mixed >> 29)
 
 
-def _token(digest: int) -> int:
-    return 1 + digest % (VOCAB_SIZE - 1)
+def _token(digest: int, seed: int) -> int:
+    return 1 + (_mix(digest, seed) if seed else digest) % (VOCAB_SIZE - 1)
 
 
-def expected_tokens(prompt: Sequence[int], num_tokens: int) -> list[int]:
-    """The answer to a prompt, computed without any cache."""
+def expected_tokens(prompt: Sequence[int], num_tokens: int, *, seed: int | None = None, index: int = 0) -> list[int]:
+    """The answer to a prompt, computed without any cache; answer `index` of a request with a seed."""
+    seed = 0 if seed is None else seed_of_answer(seed, index)
     digest = 0
     for token_id in prompt:
         digest = _mix(digest, int(token_id))
     answer = []
     for _ in range(num_tokens):
-        answer.append(_token(digest))
+        answer.append(_token(digest, seed))
         digest = _mix(digest, answer[-1])
     return answer
 
@@ -79,7 +82,8 @@ class ChainRunner:
         for request in output.requests:
             digest = self._extend(request)
             if request.sample:
-                sampled[request.request_id] = _token(digest)
+                seed = 0 if request.sampling.seed is None else request.seed
+                sampled[request.request_id] = _token(digest, seed)
         return StepOutput(sampled)
 
     def _extend(self, request: ScheduledRequest) -> int:

@@ -1,7 +1,8 @@
 """A worker process over the chain runner: the real loop, socket and supervision, without a model.
 
 `python -m tests.support.chain_worker --endpoint …`; the model path of its config says how it behaves:
-`chain` serves, `refuse` cannot start, `crash` dies while it starts.
+`chain` serves, `poor` has no memory for a step of more than 50 tokens, `refuse` cannot start, `crash` dies while it
+starts.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
+from engine.batch import SchedulerOutput, StepOutput
 from engine.config import EngineConfig
 from engine.errors import ConfigError
 from engine.llm_engine import LLMEngine
@@ -19,13 +21,23 @@ from tests.support.chain_runner import ChainRunner
 COMMAND = (sys.executable, "-m", "tests.support.chain_worker")
 
 
+class PoorRunner(ChainRunner):
+    """Runs out of memory in large steps."""
+
+    def execute(self, output: SchedulerOutput) -> StepOutput:
+        """As a runner does."""
+        if sum(part.num_new_tokens for part in output.requests) > 50:
+            raise MemoryError
+        return super().execute(output)
+
+
 def build(config: EngineConfig) -> tuple[LLMEngine, EngineReady]:
     """As `engine.worker.build_engine`."""
     if config.model_path == "refuse":
         raise ConfigError("max_model_len: got 99, wanted at most 9")
     if config.model_path == "crash":
         os._exit(3)
-    runner = ChainRunner(
+    runner = (PoorRunner if config.model_path == "poor" else ChainRunner)(
         num_blocks=config.cache.num_blocks or 64, block_size=config.cache.block_size, step_seconds=0.002
     )
     engine = LLMEngine(config, runner)

@@ -24,13 +24,23 @@ def make_config(
     max_num_seqs: int = 8,
     max_num_batched_tokens: int = 64,
     prefill_chunk: int = 16,
+    long_prefill_token_threshold: int = 512,
+    max_step_seconds: float = 0.0,
+    deterministic: bool = False,
     **cache: object,
 ) -> EngineConfig:
-    """An engine config with small numbers; `cache` goes to CacheConfig."""
+    """An engine config with small numbers and no clock in it; `cache` goes to CacheConfig."""
     return EngineConfig(
         model_path="-",
         cache=CacheConfig(block_size=block_size, **cache),  # type: ignore[arg-type]
-        scheduler=SchedulerConfig(max_num_seqs, max_num_batched_tokens, prefill_chunk),
+        scheduler=SchedulerConfig(
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_num_batched_tokens,
+            prefill_chunk=prefill_chunk,
+            long_prefill_token_threshold=long_prefill_token_threshold,
+            max_step_seconds=max_step_seconds,
+            deterministic=deterministic,
+        ),
     )
 
 
@@ -64,6 +74,7 @@ def add_request(
     *,
     max_tokens: int = 8,
     scope: str = "public",
+    tenant: str = "",
     **sampling: object,
 ) -> None:
     """Send a prompt as the gateway would."""
@@ -72,14 +83,17 @@ def add_request(
             request_id=request_id,
             **hashed(engine, prompt, scope=scope),
             sampling=SamplingParams(max_tokens=max_tokens, **sampling),  # type: ignore[arg-type]
+            tenant=tenant,
         )
     )
 
 
 class Transcript:
-    """What an engine said, by request."""
+    """What an engine said, by request; answer i > 0 of a request is at `request_id/i`."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, check_every: int = 1) -> None:
+        self._check_every = check_every
+        self._num_steps = 0
         self.tokens: dict[str, list[int]] = {}
         self.finish: dict[str, str] = {}
         self.admitted: dict[str, Admitted] = {}
@@ -100,7 +114,9 @@ class Transcript:
     def step(self, engine: LLMEngine) -> None:
         """Run one step and take its messages."""
         self._take(engine.step())
-        engine.cache.check_integrity()
+        self._num_steps += 1
+        if self._num_steps % self._check_every == 0:
+            engine.cache.check_integrity()
 
     def _take(self, messages: Sequence[FromEngine]) -> None:
         for message in messages:
@@ -115,10 +131,11 @@ class Transcript:
                     self.outcomes[call_id] = outcome
                 case StepOutputs(outputs):
                     for output in outputs:
-                        assert output.request_id not in self.finish, "token after the end"
-                        self.tokens.setdefault(output.request_id, []).extend(output.token_ids)
+                        key = f"{output.request_id}/{output.index}" if output.index else output.request_id
+                        assert key not in self.finish, "token after the end"
+                        self.tokens.setdefault(key, []).extend(output.token_ids)
                         if output.finish_reason:
-                            self.finish[output.request_id] = output.finish_reason
+                            self.finish[key] = output.finish_reason
 
     def run(self, engine: LLMEngine, *, max_steps: int = 10_000) -> Transcript:
         """Step until there is no work."""

@@ -39,7 +39,13 @@ from engine.messages import (
     decode_from_worker,
     encode,
 )
-from gateway.backends.base import Admission, BackendFailedError, GenerationRequest, RequestRejectedError
+from gateway.backends.base import (
+    Admission,
+    BackendFailedError,
+    BackendOverloadedError,
+    GenerationRequest,
+    RequestRejectedError,
+)
 from gateway.backends.control import HashedPrompt
 from gateway.backends.local.generation import LocalGeneration
 
@@ -201,9 +207,10 @@ class WorkerLife:
             case Admitted(wire_id, num_prompt, num_cached, reasons):
                 if generation := self._generations.get(wire_id):
                     generation.admit(Admission(num_prompt, num_cached, reasons))
-            case RequestFailed(wire_id, why, param):
+            case RequestFailed(wire_id, why, param, retryable):
                 if generation := self._generations.pop(wire_id, None):
-                    generation.fail(RequestRejectedError(why, param=param))
+                    error = BackendOverloadedError(why) if retryable else RequestRejectedError(why, param=param)
+                    generation.fail(error)
             case (EngineSnapshot(call_id) as said) | Reply(call_id, said):
                 self._answer(call_id, said)
             case EngineReady() as ready:

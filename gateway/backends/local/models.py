@@ -37,11 +37,15 @@ def engine_config(settings: Settings, files: ModelFiles) -> EngineConfig:
     """Return what the worker is started with."""
     return EngineConfig(
         model_path=str(files.folder),
+        model_impl=settings.model_impl,
         dtype=settings.dtype,
+        quantization=settings.quantization,
         max_model_len=settings.max_model_len,
         cache=CacheConfig(
             block_size=settings.block_size,
             num_blocks=settings.num_blocks,
+            kv_cache_memory=settings.kv_cache_memory,
+            gpu_memory_utilization=settings.gpu_memory_utilization,
             kv_cache_dtype=settings.kv_cache_dtype,
             kv_skip_layers=settings.kv_skip_layers,
             max_shared_ratio=settings.max_shared_ratio,
@@ -52,6 +56,8 @@ def engine_config(settings: Settings, files: ModelFiles) -> EngineConfig:
             max_num_seqs=settings.max_num_seqs,
             max_num_batched_tokens=settings.max_num_batched_tokens,
             prefill_chunk=settings.prefill_chunk,
+            long_prefill_token_threshold=settings.long_prefill_token_threshold,
+            max_step_seconds=settings.max_step_seconds,
         ),
     )
 

@@ -33,6 +33,29 @@ CASES = [
     ("int8/per_group_64", Shape(2, 2, 128, 16), torch.float16, "decode-mixed-lengths"),
 ]
 
+WIDE = [
+    (name, Shape(2 * group, 2, head_dim, block_size, num_blocks=32), dtype)
+    for name in (
+        "auto",
+        "int8/per_token",
+        "int8/hadamard",
+        "int8/per_group_32",
+        "int8/per_group_64",
+        "int8/per_channel",
+    )
+    for head_dim, group, block_size, dtype in [
+        (64, 1, 8, torch.float32),
+        (80, 2, 16, torch.bfloat16),
+        (96, 3, 32, torch.float32),
+        (128, 4, 64, torch.bfloat16),
+        (256, 5, 16, torch.float32),
+        (64, 7, 64, torch.float16),
+        (128, 8, 32, torch.float32),
+        (96, 16, 8, torch.float16),
+    ]
+    if not ("group" in name and head_dim % int(name.rsplit("_", 1)[1]) and head_dim > int(name.rsplit("_", 1)[1]))
+]
+
 
 def both(name, shape, dtype, batch, *, tuning=None, deterministic=False):
     """The output of Triton and of the reference, from one poisoned layer."""
@@ -55,6 +78,19 @@ def test_attention_agrees_with_the_reference_and_reads_no_garbage(name, shape, d
     batch = make_batch(LENGTHS[lengths], shape.block_size, shape.num_blocks)
     _, got, expected = both(name, shape, dtype, batch)
     assert expected.isfinite().all()
+    torch.testing.assert_close(got, expected, rtol=0, atol=TOLERANCE[dtype])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "shape", "dtype"),
+    WIDE,
+    ids=[f"{name}-{shape}-{dtype}".replace("torch.", "") for name, shape, dtype in WIDE],
+)
+def test_attention_agrees_with_the_reference_over_heads_groups_and_blocks(name, shape, dtype):
+    size = shape.block_size
+    lengths = [(0, 1), (size - 2, 1), (size - 1, 1), (size, 1), (97, 1), (size - 3, 6)]
+    _, got, expected = both(name, shape, dtype, make_batch(lengths, size, shape.num_blocks))
     torch.testing.assert_close(got, expected, rtol=0, atol=TOLERANCE[dtype])
 
 
@@ -112,6 +148,21 @@ def test_a_query_loses_nothing_when_split_in_two(outlier, scale, bound):
     spec = ops.plan_step(batch, layer, backend="reference")
     got = ops.paged_attention(query, layer, plan, scale=scale)
     torch.testing.assert_close(got, ops.paged_attention(query, layer, spec, scale=scale), rtol=0, atol=bound)
+
+
+def test_the_lower_half_of_a_split_query_fits_into_int8():
+    """Where it is half a step of the upper one: 128 of 2^-14, beside a largest value of 127 * 256 of them."""
+    torch.manual_seed(9)
+    shape = Shape(1, 1, 64, 16)
+    batch = make_batch([(30, 1)], 16)
+    layer = make_layer("int8/per_token", shape, torch.float16)
+    layer.key.abs_()  # so that errors of one sign add up
+    query = torch.full((1, 1, 64), 2.0**-7, dtype=torch.float16)
+    query[..., 0] = 127 / 64
+    plan = ops.plan_step(batch, layer, backend="triton")
+    spec = ops.plan_step(batch, layer, backend="reference")
+    got = ops.paged_attention(query, layer, plan, scale=0.125)
+    torch.testing.assert_close(got, ops.paged_attention(query, layer, spec, scale=0.125), rtol=0, atol=2e-3)
 
 
 def test_find_shared_runs_groups_by_the_first_blocks_and_stops_where_tables_differ():
