@@ -91,7 +91,12 @@ class LLMEngine:
             )
         )
         self.scheduler = Scheduler(config.scheduler, self.cache, eos_token_ids=runner.eos_token_ids)
-        self._warm_ups = WarmUps(self.cache, config.scheduler, max_model_len=runner.max_model_len)
+        self._warm_ups = WarmUps(
+            self.cache,
+            config.scheduler,
+            max_num_seqs=config.scheduler.max_num_seqs,
+            max_model_len=runner.max_model_len,
+        )
         self._control = EngineControl(
             self.cache, self.scheduler, self._warm_ups, vocab_size=runner.vocab_size, clock=clock
         )

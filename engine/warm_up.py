@@ -48,9 +48,10 @@ class _Chunk:
 class WarmUps:
     """A queue of prompts, worked off one at a time."""
 
-    def __init__(self, cache: PrefixCache, config: SchedulerConfig, *, max_model_len: int) -> None:
+    def __init__(self, cache: PrefixCache, config: SchedulerConfig, *, max_num_seqs: int, max_model_len: int) -> None:
         self._cache = cache
         self._config = config
+        self._max_num_seqs = max_num_seqs
         self._max_model_len = max_model_len
         self._queue: deque[_WarmUp] = deque()
         self._chunk: _Chunk | None = None
@@ -112,21 +113,28 @@ class WarmUps:
 
     def update(self, result: StepOutput) -> None:
         """Enter what the step produced for the chunk, and let go of its blocks."""
+        if self._chunk is None:
+            return
+        if result.failed.pop(REQUEST_ID, None) is not None:
+            self.fail()
+            return
+        chunk, self._chunk = self._chunk, None
+        self._queue[0].num_computed_tokens += chunk.num_new_tokens
+        self._cache.commit(chunk.table, chunk.table.num_tokens)
+        self._cache.free(chunk.table)
+
+    def fail(self) -> bool:
+        """End the prompt whose chunk was in a step that came to nothing; False: there was none."""
         chunk, self._chunk = self._chunk, None
         if chunk is None:
-            return
-        warm_up = self._queue[0]
-        if result.failed.pop(REQUEST_ID, None) is None:
-            warm_up.num_computed_tokens += chunk.num_new_tokens
-            self._cache.commit(chunk.table, chunk.table.num_tokens)
-        else:
-            self._queue.popleft()
-            self._end(warm_up, WarmRefusal.FAILED)
+            return False
         self._cache.free(chunk.table)
+        self._end(self._queue.popleft(), WarmRefusal.FAILED)
+        return True
 
     def _room(self, step: SchedulerOutput) -> int:
         """Return how many tokens a chunk may have in this step."""
-        if len(step.requests) >= self._config.max_num_seqs:
+        if len(step.requests) >= self._max_num_seqs:
             return 0
         left = self._config.max_num_batched_tokens - sum(part.num_new_tokens for part in step.requests)
         if self._config.prefill_chunk:
