@@ -9,8 +9,8 @@ from fastapi import APIRouter, Depends, Header
 from gateway.auth import Authenticator
 from gateway.backends.base import Backend
 from gateway.recent import RecentRequests
-from gateway.routes.admin_cache import cache_router
-from gateway.routes.admin_requests import requests_router
+from gateway.routes.admin_blocks import add_block_routes
+from gateway.routes.admin_cache import add_cache_routes
 
 
 def admin_router(backend: Backend, authenticator: Authenticator, recent: RecentRequests) -> APIRouter:
@@ -21,6 +21,7 @@ def admin_router(backend: Backend, authenticator: Authenticator, recent: RecentR
 
     router = APIRouter(prefix="/admin/v1", dependencies=[Depends(check_key)])
 
-    router.include_router(cache_router(backend))
-    router.include_router(requests_router(backend, recent))
+    # Not included as routers of their own: those hide their paths, which are the labels of the metrics.
+    add_cache_routes(router, backend)
+    add_block_routes(router, backend, recent)
     return router

@@ -19,11 +19,10 @@ from gateway.routes.snapshot import snapshot_in_time
 _MAX_RESERVE = 2**31 - 1
 
 
-def cache_router(backend: Backend) -> APIRouter:
-    """Build the routes."""
-    router = APIRouter(prefix="/cache")
+def add_cache_routes(router: APIRouter, backend: Backend) -> None:
+    """Add the routes."""
 
-    @router.get("")
+    @router.get("/cache")
     async def show() -> dict[str, Any]:
         """One consistent look at the block pool: total = free + cached + active."""
         snapshot = await snapshot_in_time(backend)
@@ -35,12 +34,10 @@ def cache_router(backend: Backend) -> APIRouter:
             "options": asdict(await backend.set_cache_options()),
         }
 
-    @router.patch("")
+    @router.patch("/cache")
     async def change(request: Request) -> dict[str, Any]:
         """Change the options that are given; return all."""
         return asdict(await backend.set_cache_options(**_options(await request.body())))
-
-    return router
 
 
 def _options(body: bytes) -> dict[str, Any]:

@@ -103,6 +103,13 @@ async def test_admin_routes_need_the_key_and_an_engine(
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "3")
 
 
+async def test_admin_routes_are_counted_under_their_paths(admin: httpx.AsyncClient) -> None:
+    await admin.patch("/admin/v1/cache", json={})
+    assert (
+        'prefixgate_requests_total{endpoint="/admin/v1/cache",status="200"} 1.0' in (await admin.get("/metrics")).text
+    )
+
+
 def test_recent_requests_forget_the_oldest_and_keep_the_newest_of_a_name() -> None:
     recent = RecentRequests(max_requests=2)
     for request_id, completion_id in (("a", "c1"), ("b", "c2"), ("a", "c3"), ("d", "c4")):

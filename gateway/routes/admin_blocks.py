@@ -1,4 +1,4 @@
-"""`/admin/v1/requests`: what single requests hold of the cache."""
+"""`/admin/v1/requests/{id}/blocks`: what single requests hold of the cache."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from gateway.errors import NotFoundError, shown
 from gateway.recent import RecentRequests
 
 
-def requests_router(backend: Backend, recent: RecentRequests) -> APIRouter:
-    """Build the routes."""
-    router = APIRouter(prefix="/requests")
+def add_block_routes(router: APIRouter, backend: Backend, recent: RecentRequests) -> None:
+    """Add the routes."""
 
-    @router.get("/{request_id}/blocks")
+    @router.get("/requests/{request_id}/blocks")
     async def blocks(request_id: str) -> dict[str, Any]:
         """The block table of a request: live while it runs, as it was at its end afterwards."""
         completion_id = recent.completion_id(request_id)
@@ -26,5 +25,3 @@ def requests_router(backend: Backend, recent: RecentRequests) -> APIRouter:
                 f"id: got {shown(request_id)}, wanted the id of a request that waits, runs or ended lately", param="id"
             )
         return {"id": completion_id, **asdict(view)}
-
-    return router
