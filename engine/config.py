@@ -111,6 +111,8 @@ class EngineConfig:
     unless a dtype is asked for."""
     device: str = "auto"
     """`auto`: cuda where there is one, else cpu."""
+    enforce_eager: bool = False
+    """True: no CUDA graphs; decode steps are launched kernel by kernel."""
     max_model_len: int | None = None
     """Tokens of prompt and answer together; None: the model's limit or the pool, whichever is smaller."""
     cache: CacheConfig = field(default_factory=CacheConfig)

@@ -13,7 +13,7 @@ import torch
 from engine.config import EngineConfig
 from engine.errors import ConfigError
 from engine.kv_layout import KVLayout
-from engine.memory_plan import MAX_NUM_SEQS, activation_bytes
+from engine.memory_plan import MAX_NUM_SEQS, largest_step_bytes
 from engine.model_config import ModelShape
 from kernels import ops
 from kernels.layout import LayerKV
@@ -105,7 +105,9 @@ def kv_layout(config: EngineConfig, model: ModelShape, dtype: torch.dtype, skipp
         raise ConfigError(f"--kv-cache-dtype: {error}") from error
 
 
-def choose_num_blocks(config: EngineConfig, model: ModelShape, layout: KVLayout, device: torch.device) -> int:
+def choose_num_blocks(
+    config: EngineConfig, model: ModelShape, layout: KVLayout, device: torch.device, *, int8_weights: bool = False
+) -> int:
     """Return the blocks of the pool: as asked for, else what the device can spare and the requests can use.
 
     Raises:
@@ -113,9 +115,10 @@ def choose_num_blocks(config: EngineConfig, model: ModelShape, layout: KVLayout,
     """
     if (asked := _asked_num_blocks(config, layout, device)) is not None:
         return asked
-    largest_step = activation_bytes(
+    largest_step = largest_step_bytes(
         model,
         itemsize=layout.itemsize,
+        int8=int8_weights,
         num_tokens=config.scheduler.max_num_batched_tokens,
         num_sampled=config.scheduler.max_num_seqs or MAX_NUM_SEQS,
     )

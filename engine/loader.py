@@ -5,18 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 
 from engine.errors import ConfigError, ModelLoadError
 from engine.model_config import ModelConfig
+from engine.models.interface import Model
 from engine.models.llama import Change, LlamaModel
 from engine.weight_format import INT8, NONE
-
-if TYPE_CHECKING:
-    from engine.models.llama_int8 import Int8Llama
 
 _IGNORED_SUFFIXES = ("rotary_emb.inv_freq",)  # old checkpoints carry it; it is computed
 
@@ -30,7 +28,7 @@ def load_model(
     max_position: int,
     rotate_values: bool = False,
     quantization: str = NONE,
-) -> LlamaModel | Int8Llama:
+) -> Model:
     """Load a folder of safetensors files, single or sharded.
 
     Args:
@@ -46,7 +44,7 @@ def load_model(
         ModelLoadError: unreadable files, or keys and shapes other than the config's.
     """
     with contextlib.ExitStack() as stack:
-        model: LlamaModel | Int8Llama
+        model: Model
         if quantization == INT8:
             from engine.models.llama_int8 import Int8Llama  # here, for it needs numba
 

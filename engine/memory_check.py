@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 
+import numpy as np
 import torch
 
 from engine.kv_layout import KVLayout
-from engine.memory_plan import weight_bytes
-from engine.model_config import ModelConfig
+from engine.memory_plan import int8_weight_bytes, weight_bytes
+from engine.model_config import ModelConfig, ModelShape
 
 TOLERANCE = 0.03
 """Of the plan."""
@@ -18,25 +19,35 @@ _NOISE_BYTES = 16 * 2**20
 
 
 def disagreements(
-    model_config: ModelConfig, layout: KVLayout, device: torch.device, *, num_blocks: int, weights: int, kv_cache: int
+    model: ModelShape,
+    layout: KVLayout,
+    device: torch.device,
+    *,
+    int8_weights: bool,
+    num_blocks: int,
+    weights: int,
+    kv_cache: int,
 ) -> list[str]:
     """Say where the allocation is off the plan, one sentence each; empty where it agrees.
 
     Args:
-        model_config: shape of the model.
+        model: its shape; of one in the modules of transformers, the weights are not planned.
         layout: of the pool.
         device: of both.
+        int8_weights: the weights are quantized.
         num_blocks: in the pool.
         weights: bytes that the model takes.
         kv_cache: bytes that the pool takes.
     """
-    planned = {
-        "weights": (
-            weights,
-            weight_bytes(model_config, itemsize=layout.itemsize, packs_head=device.type == "cpu"),
-        ),
-        "the KV cache": (kv_cache, num_blocks * layout.block_bytes),
-    }
+    planned = {"the KV cache": (kv_cache, num_blocks * layout.block_bytes)}
+    if isinstance(model, ModelConfig):
+        packs_head = device.type == "cpu"
+        plan = (
+            int8_weight_bytes(model)
+            if int8_weights
+            else weight_bytes(model, itemsize=layout.itemsize, packs_head=packs_head)
+        )
+        planned["weights"] = weights, plan
     return [
         f"memory: {what} take {real / 2**30:.2f} GiB where `prefixgate plan` says {plan / 2**30:.2f} GiB"
         for what, (real, plan) in planned.items()
@@ -45,23 +56,25 @@ def disagreements(
 
 
 def tensor_bytes(root: object) -> int:
-    """Return the bytes of all tensors that an object holds, those with common storage once."""
+    """Return the bytes of all tensors and arrays that an object holds, those with common storage once."""
     return sum(dict(_storage(tensor) for tensor in _tensors(root, set())).values())
 
 
-def _storage(tensor: torch.Tensor) -> tuple[int, int]:
+def _storage(tensor: torch.Tensor | np.ndarray) -> tuple[int, int]:
     """Return (identity, bytes); weights that oneDNN packed show no storage."""
+    if isinstance(tensor, np.ndarray):
+        return tensor.ctypes.data, tensor.nbytes
     if tensor.layout is not torch.strided:
         return id(tensor), tensor.numel() * tensor.element_size()
     storage = tensor.untyped_storage()
     return storage.data_ptr(), storage.nbytes()
 
 
-def _tensors(root: object, seen: set[int]) -> Iterator[torch.Tensor]:
+def _tensors(root: object, seen: set[int]) -> Iterator[torch.Tensor | np.ndarray]:
     if id(root) in seen:
         return
     seen.add(id(root))
-    if isinstance(root, torch.Tensor):
+    if isinstance(root, torch.Tensor | np.ndarray):
         yield root
     elif isinstance(root, torch.nn.Module):
         yield from (*root.parameters(), *root.buffers())

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 
 from engine.kv_layout import KVLayout
-from engine.model_config import ModelConfig
+from engine.model_config import ModelConfig, ModelShape
 
 GIB = 2**30
 CPU_OVERHEAD_BYTES = 400 * 2**20
@@ -56,7 +56,7 @@ class FixedBytes:
 
     @classmethod
     def of_model(
-        cls, model: ModelConfig, *, itemsize: int, max_num_batched_tokens: int, concurrency: int
+        cls, model: ModelConfig, *, itemsize: int, max_num_batched_tokens: int, concurrency: int, int8: bool = False
     ) -> FixedBytes:
         """Account for a model.
 
@@ -65,11 +65,12 @@ class FixedBytes:
             itemsize: bytes of a weight and of an activation.
             max_num_batched_tokens: rows of the largest step.
             concurrency: rows that sample in it.
+            int8: weights are quantized, whatever the item size.
         """
         return cls(
-            weights=weight_bytes(model, itemsize=itemsize),
-            activations=activation_bytes(
-                model, itemsize=itemsize, num_tokens=max_num_batched_tokens, num_sampled=concurrency
+            weights=int8_weight_bytes(model) if int8 else weight_bytes(model, itemsize=itemsize),
+            activations=largest_step_bytes(
+                model, itemsize=itemsize, int8=int8, num_tokens=max_num_batched_tokens, num_sampled=concurrency
             ),
             overhead=CPU_OVERHEAD_BYTES,
         )
@@ -218,6 +219,41 @@ def activation_bytes(model: ModelConfig, *, itemsize: int, num_tokens: int, num_
     mlp = num_tokens * 3 * model.intermediate_size
     logits = 2 * 4 * num_sampled * model.vocab_size
     return max((residual + max(qkv, mlp)) * itemsize, logits)
+
+
+def largest_step_bytes(model: ModelShape, *, itemsize: int, int8: bool, num_tokens: int, num_sampled: int) -> int:
+    """Return the activations of the largest step: see `activation_bytes`.
+
+    Of a model in the modules of transformers only the logits are known.
+    """
+    if not isinstance(model, ModelConfig):
+        return 2 * 4 * num_sampled * model.vocab_size
+    if int8:
+        return int8_activation_bytes(model, num_tokens=num_tokens, num_sampled=num_sampled)
+    return activation_bytes(model, itemsize=itemsize, num_tokens=num_tokens, num_sampled=num_sampled)
+
+
+def int8_weight_bytes(model: ModelConfig) -> int:
+    """Return the bytes of int8 weights: one each, and for each output channel a scale, an offset and a bias."""
+    q_size, kv_size = model.num_heads * model.head_dim, model.num_kv_heads * model.head_dim
+    columns = q_size + 2 * kv_size + 2 * model.hidden_size + 2 * model.intermediate_size
+    heads = model.vocab_size * (1 if model.tied_embeddings else 2)
+    return num_parameters(model) + 12 * (model.num_layers * columns + heads)
+
+
+def int8_activation_bytes(model: ModelConfig, *, num_tokens: int, num_sampled: int) -> int:
+    """Return what lives at the same time with int8 weights: the residual stream, heads and sums in 4 bytes, and codes.
+
+    Args:
+        model: its shape.
+        num_tokens: rows of the step.
+        num_sampled: rows whose logits are computed, with their sums and once more as they are sampled.
+    """
+    q_size, kv_size = model.num_heads * model.head_dim, model.num_kv_heads * model.head_dim
+    heads = q_size + 2 * kv_size
+    wide = model.hidden_size + heads + max(heads, 2 * model.intermediate_size) + 2 * q_size
+    codes = model.hidden_size + q_size + model.intermediate_size
+    return num_tokens * (4 * wide + codes) + 3 * 4 * num_sampled * model.vocab_size
 
 
 def _ceil(num_tokens: int, block_size: int) -> int:

@@ -20,6 +20,7 @@ from engine.batch import ScheduledRequest, SchedulerOutput, StepOutput
 from engine.config import EngineConfig
 from engine.device import to_device
 from engine.errors import ConfigError
+from engine.graphs import Capture, DecodeGraphs, capture_cuda
 from engine.inputs import build_inputs
 from engine.kv_cache import KVCache, choose_num_blocks, kv_layout, num_open_blocks
 from engine.kv_layout import SKIP_AUTO, format_layers, parse_skip_layers
@@ -28,7 +29,7 @@ from engine.loader import choose_device, choose_dtype, load_model
 from engine.memory_check import disagreements, tensor_bytes
 from engine.memory_plan import default_num_seqs
 from engine.messages import SamplingParams
-from engine.model_config import lean_config
+from engine.model_config import ModelConfig, lean_config
 from engine.model_store import weight_digest
 from engine.models.interface import Model
 from engine.open_blocks import OpenBlocks
@@ -45,13 +46,21 @@ _NUMBA_CHANNELS = 16
 class ModelRunner:
     """A loaded model with its pool, warmed up."""
 
-    def __init__(self, config: EngineConfig, *, sampler: Sampler | None = None, num_threads: int | None = None) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        *,
+        sampler: Sampler | None = None,
+        num_threads: int | None = None,
+        capture: Capture | None = None,
+    ) -> None:
         """Load the model and allocate the pool.
 
         Args:
             config: of the engine.
             sampler: chooses tokens; a test may force them or look at the logits.
             num_threads: of torch on the CPU, for the whole process; None: one for each physical core we may use.
+            capture: how decode steps become graphs; None: as CUDA graphs on a GPU, not at all elsewhere.
 
         Raises:
             ModelLoadError: the folder's files are not those of a model that can run here.
@@ -75,9 +84,15 @@ class ModelRunner:
         if per_channel and self._backend == "torch":
             self.warnings.append(f"{self._format.name} runs on torch's kernels here, which are slower than numba's")
         self.kv_layout = kv_layout(config, self.model_config, self.dtype, self._skipped_layers())
+        if capture is None and self.device.type == "cuda" and not (config.enforce_eager or per_channel):
+            capture = capture_cuda
+        int8_weights = self.quantization == INT8
+        self._num_blocks = choose_num_blocks(
+            config, self.model_config, self.kv_layout, self.device, int8_weights=int8_weights
+        )
         self._cache = KVCache.allocate(
             self.kv_layout,
-            num_blocks=choose_num_blocks(config, self.model_config, self.kv_layout, self.device),
+            num_blocks=self._num_blocks + (capture is not None),  # one more, for the padding of graphs
             dtype=self.dtype,
             device=self.device,
             num_open=num_open_blocks(config, self.kv_layout),
@@ -90,17 +105,21 @@ class ModelRunner:
             self.model_config,
             self.kv_layout,
             self.device,
-            num_blocks=self.num_blocks,
+            int8_weights=int8_weights,
+            num_blocks=self._cache.num_blocks,
             weights=tensor_bytes(self._model),
             kv_cache=self._cache.num_bytes,
         )
         self._weight_digest = weight_digest(folder)
+        self._graphs: DecodeGraphs | None = None
         self._warm_up()
+        if capture is not None:
+            self._graphs = self._capture(capture)
 
     @property
     def num_blocks(self) -> int:
         """Blocks in the pool."""
-        return self._cache.num_blocks
+        return self._num_blocks
 
     @property
     def max_num_seqs(self) -> int:
@@ -133,7 +152,7 @@ class ModelRunner:
         return {
             "weights": self._weight_digest,
             "architecture": self.model_config.architecture,
-            "model_impl": type(self._model).__name__,
+            "model_impl": "lean" if isinstance(self.model_config, ModelConfig) else "transformers",
             "dtype": _name(self.dtype),
             "quantization": self.quantization,
             "kv_cache_dtype": self._format.name if self._format.quantized else _name(self.dtype),
@@ -172,6 +191,8 @@ class ModelRunner:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Logits [num_sampled, vocab_size] in fp32, and [num_tokens] bool: rows whose key or value cannot be cached."""
         inputs = build_inputs(requests, self.config.cache.block_size)
+        if self._graphs is not None and self._graphs.fits(requests):
+            return self._graphs.run(inputs)
         plans = self._cache.plan_step(replace(inputs.paged, open_slots=open_slots), backend=self._backend)
         arrays = (inputs.input_ids, inputs.positions, inputs.sample_rows)
         together = to_device(np.concatenate(arrays), self.device)
@@ -205,6 +226,24 @@ class ModelRunner:
             f"{model.config.architecture} runs in the modules of transformers, slower than a lean forward"
         )
         return model
+
+    @torch.inference_mode()
+    def _capture(self, capture: Capture) -> DecodeGraphs | None:
+        """Capture decode steps; None, and a warning, where the model cannot be captured."""
+        try:
+            return DecodeGraphs(
+                self._model,
+                self._cache,
+                backend=self._backend,
+                max_num_seqs=self.max_num_seqs,
+                max_blocks=-(-self.max_model_len // self.config.cache.block_size),
+                scratch_block=self._num_blocks,
+                capture=capture,
+            )
+        except RuntimeError as error:
+            why = str(error).partition("\n")[0]
+            self.warnings.append(f"decode steps run without CUDA graphs, which this model does not allow: {why}")
+            return None
 
     def _skipped_layers(self) -> frozenset[int]:
         """Read the option, or look for outliers and tell what was found."""

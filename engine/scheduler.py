@@ -115,22 +115,22 @@ class Scheduler:
         """After a step that ran out of memory: preempt the youngest of its requests and run fewer until one ends.
 
         Also preempts those whose blocks the step was to copy, for nobody knows whether it did. The others keep their
-        progress. A request that was alone in the step fails. A guest is a warm-up, which is not tried again.
+        progress. A request that was alone in the step fails. A guest, a warm-up, was one too many: without it all the
+        others are tried again.
         """
-        scheduled_ids = {part.request_id for part in scheduled.requests}
-        tried = [request for request in self._running if request.request_id in scheduled_ids]
-        if not tried:
-            return
-        if len(tried) < 2 and not had_guest:
+        scheduled_keys = {part.request_id for part in scheduled.requests}
+        tried = [] if had_guest else [request for request in self._running if request.key in scheduled_keys]
+        if len(tried) == 1:
             why = "memory ran out on this request; it may fit when less else runs on this machine"
             self._fail(tried[0], why, retryable=True)
-            return
-        self._num_seqs_limit = max(1, min(self._num_seqs_limit, len(self._running)) - 1)
+        if tried:
+            self._num_seqs_limit = max(1, min(self._num_seqs_limit, len(self._running)) - 1)
         self._ended[:0] = scheduled.ended
         copied = {copy.dst for copy in scheduled.copies}
-        for request in reversed(tried):
+        for request in reversed(self._running.copy()):
             assert request.table is not None
-            if request is tried[-1] or not copied.isdisjoint(request.table.block_ids):
+            is_youngest = len(tried) > 1 and request is tried[-1]
+            if is_youngest or not copied.isdisjoint(request.table.block_ids):
                 self._preempt(request, SchedulerOutput())
 
     def take_admitted(self) -> list[Admitted]:

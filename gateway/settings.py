@@ -80,6 +80,8 @@ class Settings(BaseSettings):
     quantization: Literal["auto", "none", "int8"] = "auto"
     """Format of the weights; int8 takes half of 16 bits. Auto is int8 on a CPU that is fast at it, unless a dtype is
     asked for."""
+    enforce_eager: bool = False
+    """On a GPU, launch decode steps kernel by kernel and not as CUDA graphs: slower, starts sooner, takes less memory."""
     block_size: int = 32
     """Tokens in a block of the KV cache: 8, 16, 32 or 64."""
     num_blocks: int | None = Field(None, ge=2)

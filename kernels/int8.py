@@ -48,13 +48,9 @@ def rotate(x: torch.Tensor, width: int) -> torch.Tensor:
         x: [..., size], a float dtype.
         width: channels of a set, a power of two that divides size.
     """
-    y = x.reshape(-1, width, x.shape[-1] // width)
-    half = 1
-    while half < width:
-        low, high = y.view(len(y), width // (2 * half), 2, half, -1).unbind(2)
-        y = torch.stack((low + high, low - high), dim=2).view_as(y)
-        half *= 2
-    return (y * width**-0.5).view_as(x)
+    sets = x.reshape(-1, width, x.shape[-1] // width)
+    mixed: torch.Tensor = _hadamard(width).to(x.dtype) @ sets
+    return mixed.view(x.shape)
 
 
 def hartley(size: int) -> torch.Tensor:
@@ -64,15 +60,16 @@ def hartley(size: int) -> torch.Tensor:
     """
     index = torch.arange(size, dtype=torch.float64)
     angles = torch.outer(index, index) % size * (2 * math.pi / size)
-    return ((angles.cos() + angles.sin()) * size**-0.5).float()
+    matrix: torch.Tensor = ((angles.cos() + angles.sin()) * size**-0.5).float()
+    return matrix
 
 
 def spread(x: torch.Tensor) -> torch.Tensor:
     """Mix all channels [..., size]: by Hadamard's matrix within each set, by Hartley's across; its own inverse."""
     width = rotation_width(x.shape[-1])
     num_sets = x.shape[-1] // width
-    mixed = rotate(x, width).reshape(-1, num_sets) @ hartley(num_sets).to(x.dtype)
-    return mixed.view_as(x)
+    mixed: torch.Tensor = rotate(x, width).view(-1, num_sets) @ hartley(num_sets).to(x.dtype)
+    return mixed.view(x.shape)
 
 
 def quantize(x: torch.Tensor) -> Rows:
@@ -114,3 +111,12 @@ def silu_quantize(gate_up: torch.Tensor, width: int) -> Rows:
     """Quantize rotate(silu(gate) · up) of [num_rows, 2 * size], gate first."""
     gate, up = gate_up.chunk(2, dim=-1)
     return quantize(rotate(functional.silu(gate) * up, width))
+
+
+def _hadamard(size: int) -> torch.Tensor:
+    """[size, size] fp32, for a power of two; unlike that of `kernels.quant`, however small."""
+    matrix = torch.ones(1, 1)
+    while len(matrix) < size:
+        matrix = torch.kron(torch.tensor([[1.0, 1.0], [1.0, -1.0]]), matrix)
+    scaled: torch.Tensor = matrix * size**-0.5
+    return scaled

@@ -6,13 +6,14 @@ tokens included, so that the bytes read depend neither on chunk borders nor on a
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
 import torch
 
 from kernels.layout import LayerKV
-from kernels.plan import PagedBatch, StepPlan
+from kernels.plan import PagedBatch, ReplannedPlan, StaticPlan, StepPlan
 
 BACKENDS = ("torch", "reference", "numba", "triton")
 
@@ -52,6 +53,28 @@ def plan_step(
 
         return TritonPlan.build(batch, layer, deterministic=deterministic, cascade=cascade)
     raise ValueError(f"backend: got {backend!r}, wanted one of {', '.join(BACKENDS)}")
+
+
+def static_plan(num_requests: int, max_blocks: int, layer: LayerKV, *, backend: str = "torch") -> StaticPlan:
+    """Prepare decode steps of a fixed number of requests, for a graph that is captured once and replayed.
+
+    Args:
+        num_requests: rows of every step, one a request.
+        max_blocks: most blocks of a request.
+        layer: any layer of the cache, not per_channel.
+        backend: as for `plan_step`. Only `triton` can be captured: the others plan each step anew, to run the same code.
+
+    Raises:
+        ValueError: per_channel, whose open blocks are another number in every step.
+    """
+    _check_layer(layer)
+    if layer.format.per_channel_keys:
+        raise ValueError(f"static_plan: got {layer.format.name}, wanted a format without open blocks")
+    if backend == "triton":
+        from kernels.gpu.static_plan import TritonStaticPlan
+
+        return TritonStaticPlan.build(num_requests, max_blocks, layer)
+    return ReplannedPlan(functools.partial(plan_step, layer=layer, backend=backend))
 
 
 def store_kv(

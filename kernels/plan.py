@@ -5,6 +5,7 @@ A plan is made once a step and used in every layer, so that masks and indices ar
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -63,3 +64,47 @@ class StepPlan(Protocol):
     def bad_rows(self) -> torch.Tensor:
         """See `kernels.ops.bad_rows`."""
         ...
+
+
+class StaticPlan(StepPlan, Protocol):
+    """A plan of decode rows, one a request, that is filled anew for every step; its tensors stay where they are."""
+
+    def update(self, batch: PagedBatch) -> None:
+        """Put a step of as many requests, one row each, into the plan, and clear its flags of bad rows."""
+        ...
+
+
+class ReplannedPlan:
+    """A static plan for backends without graphs: it hands on to a plan that is made anew for every step."""
+
+    def __init__(self, make: Callable[[PagedBatch], StepPlan]) -> None:
+        self._make = make
+        self._plan: StepPlan | None = None
+
+    def update(self, batch: PagedBatch) -> None:
+        """See `StaticPlan`."""
+        self._plan = self._make(batch)
+
+    @property
+    def _current(self) -> StepPlan:
+        assert self._plan is not None
+        return self._plan
+
+    def store_kv(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        rotary: tuple[torch.Tensor, torch.Tensor],
+        layer: LayerKV,
+    ) -> torch.Tensor:
+        """See `kernels.ops.store_kv`."""
+        return self._current.store_kv(query, key, value, rotary, layer)
+
+    def paged_attention(self, query: torch.Tensor, layer: LayerKV, scale: float) -> torch.Tensor:
+        """See `kernels.ops.paged_attention`."""
+        return self._current.paged_attention(query, layer, scale)
+
+    def bad_rows(self) -> torch.Tensor:
+        """See `kernels.ops.bad_rows`."""
+        return self._current.bad_rows()

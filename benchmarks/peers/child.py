@@ -41,7 +41,7 @@ class InProcess:
 
     name: str
     module: str
-    """With a `main` that calls `serve_one_load`."""
+    """With a `main` that calls `run_in_child`."""
     python: Path | None
     flag: str
     """That names the python."""
@@ -82,7 +82,7 @@ class InProcess:
             raise SideMissingError(f"did not finish in {self.limit_seconds:.0f} s") from None
         if done.returncode:
             last = (done.stderr.strip() or "it said nothing").splitlines()[-1]
-            raise SideMissingError(f"failed: {last[:200]}")
+            raise RuntimeError(last[:200])
         return Figures(**json.loads(done.stdout.splitlines()[-1]))
 
 

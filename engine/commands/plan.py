@@ -72,6 +72,7 @@ def _plan(args: argparse.Namespace) -> MemoryPlan:
             itemsize=itemsize,
             max_num_batched_tokens=args.max_num_batched_tokens,
             concurrency=args.concurrency,
+            int8=args.quantization == "int8",
         )
     workload = Workload(args.concurrency, context, args.shared_tokens)
     return MemoryPlan(layout, workload, fixed, args.memory, step_tokens=args.max_num_batched_tokens)
@@ -227,6 +228,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--kv-skip-layers", default=SKIP_AUTO, help="none, auto, or a list: 0,5 or first:1,last:4")
     parser.add_argument("--block-size", type=int, choices=(8, 16, 32, 64), default=32)
     parser.add_argument("--dtype", choices=sorted(_ITEM_SIZES), default="auto", help="of the model (auto: 16 bits)")
+    parser.add_argument(
+        "--quantization", choices=("none", "int8"), default="none", help="of the weights (default: none)"
+    )
     parser.add_argument("--max-num-batched-tokens", type=_positive, default=2048, help="tokens of the largest step")
     parser.add_argument("--memory", type=parse_memory, metavar="SIZE", help="such as 24GiB; a bare number is GiB")
     parser.add_argument("--compare", action="store_true", help="the same chats contiguous, paged, shared and in int8")

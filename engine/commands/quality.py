@@ -1,4 +1,4 @@
-"""`prefixgate quality`: what each format of the KV cache costs in answers, against the unquantized cache.
+"""`prefixgate quality`: what int8 weights and each format of the KV cache cost in answers, against neither.
 
 Measured through the model, the cache and the kernels that serve, in fp32, so that the format's own error is not lost
 among other roundings. Exit status 1: a served format is over a gate.
@@ -25,17 +25,24 @@ from engine.memory_plan import num_parameters
 from engine.model_config import ModelConfig
 from engine.model_runner import choose_backend
 from engine.model_store import resolve
-from engine.models.llama import LlamaModel
+from engine.models.interface import Model
 from engine.quality.answers import read_questions
 from engine.quality.gates import gates_for
 from engine.quality.measure import NOISE_FLOOR, Bench
 from engine.quality.page import render
-from engine.quality.schemes import Scheme, parse_scheme
+from engine.quality.schemes import INT8_WEIGHTS, Scheme, parse_scheme
 from engine.quality.session import Session
 from engine.quality.text import Text
 from engine.quality.twin import load_twin
+from engine.weight_format import INT8, choose_quantization
 
 DEFAULT_FORMATS = "int8/hadamard,int8/per_token"
+_PLAIN, _ROTATED = "plain", "rotated"
+_OPTIONS: dict[str, dict[str, Any]] = {
+    _PLAIN: {},
+    _ROTATED: {"rotate_values": True},
+    INT8_WEIGHTS: {"quantization": "int8"},
+}
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -68,13 +75,19 @@ class _Report:
         self._dtype = _DTYPES[args.dtype]
         self._device = choose_device(args.device)
         self._backend = args.backend or choose_backend(self._device, self._config.head_dim)
+        if any(scheme.int8_weights for scheme in schemes):
+            choose_quantization(
+                INT8, self._config, dtype=args.dtype, device=self._device
+            )  # refuses where it cannot run
+            if args.multi_head:
+                raise ValueError(f"--multi-head: wanted no {INT8_WEIGHTS} among --formats")
         self._text = Text.read(args.text, self._folder)
 
     def build(self) -> dict[str, Any]:
         """Run everything that was asked for."""
         args = self._args
         models = self._load(twin=False)
-        ratios = key_outlier_ratios(models[False], dtype=self._dtype, device=self._device, backend=self._backend)
+        ratios = key_outlier_ratios(models[_PLAIN], dtype=self._dtype, device=self._device, backend=self._backend)
         bench = self._bench(models, outlier_layers(ratios))
         window = args.window or self._config.max_position
         windows = self._text.windows(window, args.tokens)
@@ -131,9 +144,9 @@ class _Report:
             for name in served
         }
 
-    def _load(self, *, twin: bool) -> dict[bool, LlamaModel]:
-        """The model, and once more with folded rotations where a row needs them, by `rotated`."""
-        kinds = {False} | {scheme.kv_cache_dtype == "int8/hadamard" for scheme in self._schemes}
+    def _load(self, *, twin: bool) -> dict[str, Model]:
+        """The model, and once more for each other kind of weights that a row needs."""
+        kinds = {_PLAIN} | {_kind(scheme) for scheme in self._schemes}
         load = functools.partial(
             load_twin if twin else load_model,
             self._folder,
@@ -142,17 +155,14 @@ class _Report:
             device=self._device,
             max_position=self._config.max_position,
         )
-        return {rotated: load(rotate_values=rotated) for rotated in kinds}
+        return {kind: load(**_OPTIONS[kind]) for kind in kinds}
 
-    def _bench(self, models: dict[bool, LlamaModel], outliers: frozenset[int]) -> Bench:
-        base = self._session(models[False], Scheme("auto", "auto", "none"), outliers)
-        rows = {
-            scheme.name: self._session(models[scheme.kv_cache_dtype == "int8/hadamard"], scheme, outliers)
-            for scheme in self._schemes
-        }
+    def _bench(self, models: dict[str, Model], outliers: frozenset[int]) -> Bench:
+        base = self._session(models[_PLAIN], Scheme("auto", "auto", "none"), outliers)
+        rows = {scheme.name: self._session(models[_kind(scheme)], scheme, outliers) for scheme in self._schemes}
         return Bench.with_noise_floor(base, rows, _say)
 
-    def _session(self, model: LlamaModel, scheme: Scheme, outliers: frozenset[int]) -> Session:
+    def _session(self, model: Model, scheme: Scheme, outliers: frozenset[int]) -> Session:
         config, skip = model.config, scheme.kv_skip_layers
         layout = KVLayout(
             num_layers=config.num_layers,
@@ -166,6 +176,13 @@ class _Report:
         # of a format with open blocks, torch has the only kernels on a CPU
         backend = "torch" if layout.open_block_bytes and self._backend == "numba" else self._backend
         return Session(model, layout, self._dtype, self._device, backend, scheme.emulation, chunk=self._args.chunk)
+
+
+def _kind(scheme: Scheme) -> str:
+    """Which weights a row needs."""
+    if scheme.int8_weights:
+        return INT8_WEIGHTS
+    return _ROTATED if scheme.kv_cache_dtype == "int8/hadamard" else _PLAIN
 
 
 def _summary(report: dict[str, Any]) -> str:
@@ -193,7 +210,7 @@ def _parser() -> argparse.ArgumentParser:
         default=DEFAULT_FORMATS,
         metavar="LIST",
         help="formats of --kv-cache-dtype, with layers to skip as int8/per_token@first:1+last:4 or @auto; only here: "
-        f"fp8_e4m3, int4/per_token, int4/hadamard, int8/one_scale (default: {DEFAULT_FORMATS})",
+        f"fp8_e4m3, int4/per_token, int4/hadamard, int8/one_scale; w8a8 or w8a8:FORMAT: with --quantization int8 (default: {DEFAULT_FORMATS})",
     )
     parser.add_argument("--json-file", type=Path, metavar="F", help="write the report there")
     parser.add_argument("--html-file", type=Path, metavar="F", help="write a page with plots there")

@@ -22,6 +22,7 @@ from engine.models.paged_attention import ObservingStep, PagedAttention, PagedSt
 from engine.models.self_check import check_against
 from engine.rope_config import refuse_moving
 from kernels.plan import StepPlan
+from kernels.quant import hadamard
 
 _LAYER_TYPES = frozenset({"full_attention", "sliding_attention"})
 
@@ -42,6 +43,8 @@ class GenericModel:
             raise ModelLoadError(f"{type(module).__name__} takes no position_ids, so its sequences cannot share a step")
         self._keeps_rows = "logits_to_keep" in arguments
         self.config = self._observe()
+        head_dim = self.config.head_dim
+        self._rotation = hadamard(head_dim, device=module.device) if head_dim % 16 == 0 else None
         check_against(self, self._own_logits, dtype=module.dtype, device=module.device)
 
     @torch.inference_mode()
@@ -54,7 +57,7 @@ class GenericModel:
         plans: Sequence[StepPlan],
     ) -> torch.Tensor:
         """See `engine.models.interface.Model`."""
-        step = PagedStep.begin(len(input_ids), cache.layers, plans)
+        step = PagedStep.begin(len(input_ids), cache.layers, plans, self._rotation)
         more = {"logits_to_keep": sample_rows} if self._keeps_rows else {}
         with self._attention.during(step):
             logits = self._call(input_ids, positions, **more)

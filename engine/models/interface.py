@@ -13,7 +13,7 @@ from kernels.plan import StepPlan
 
 
 class Model(Protocol):
-    """A loaded model: `LlamaModel` or `GenericModel`."""
+    """A loaded model: `LlamaModel`, `Int8Llama` or `GenericModel`."""
 
     @property
     def config(self) -> ModelShape:

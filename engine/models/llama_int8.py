@@ -8,6 +8,7 @@ type.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -67,7 +68,7 @@ class Int8Llama:
         step = _Step(config, layers[0], len(input_ids))
         start = input_ids.numpy(), self._embedding, step.residual, config.norm_eps, step.normed
         team.run(begin, *start, layers[0].qkv, step.to_qkv, step.heads_array)
-        for index, (layer, following) in enumerate(zip(layers, layers[1:], strict=False)):
+        for index, (layer, following) in enumerate(pairwise(layers)):
             attention = self._attend(layer, step.heads, rotary, cache.layers[index], plans[index])
             step.advance(team, attention, layer, following.qkv)
         attention = self._attend(layers[-1], step.heads, rotary, cache.layers[-1], plans[-1])

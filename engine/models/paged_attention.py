@@ -20,7 +20,6 @@ from engine.errors import ModelLoadError
 from kernels import ops
 from kernels.layout import LayerKV
 from kernels.plan import StepPlan
-from kernels.quant import hadamard
 
 _REFUSED = {
     "softcap": "caps its attention scores (softcap)",
@@ -50,15 +49,15 @@ class PagedStep:
     rotary: tuple[torch.Tensor, torch.Tensor]
     """The rotation that changes nothing, as `kernels.ops.store_kv` takes it."""
     rotation: torch.Tensor | None
-    """[head_dim, head_dim] fp32: of values, where some layer is rotated."""
+    """[head_dim, head_dim] fp32: of values, for layers of a rotated format; None: the heads cannot be rotated."""
 
     @classmethod
-    def begin(cls, num_tokens: int, layers: Sequence[LayerKV], plans: Sequence[StepPlan]) -> PagedStep:
+    def begin(
+        cls, num_tokens: int, layers: Sequence[LayerKV], plans: Sequence[StepPlan], rotation: torch.Tensor | None
+    ) -> PagedStep:
         """Prepare a step of so many rows."""
         first = layers[0].key
         ones = torch.ones(num_tokens, first.shape[-1], dtype=torch.float32, device=first.device)
-        rotated = any(layer.format.rotated for layer in layers)
-        rotation = hadamard(first.shape[-1], device=first.device) if rotated else None
         return cls(layers, plans, (ones, torch.zeros_like(ones)), rotation)
 
     def attend(

@@ -1,7 +1,8 @@
 """Where a served format's cost in answers stops being acceptable; the exit status of `prefixgate quality`.
 
 The bars are those for dense models of 7 to 8 billion parameters, three times looser below one billion: small models
-are hurt most. The perplexity of the two formats that may be a default has a bar of its own there.
+are hurt most. The perplexity of the two formats that may be a default has a bar of its own there, and so has that of
+int8 weights.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ _SMALL_FACTOR = 3
 _DEFAULTS = frozenset({"int8/per_token", "int8/hadamard"})
 _DEFAULTS_PPL_DELTA_RATIO = 0.0015
 _LONG_WINDOW = 8192
+_INT8_WEIGHTS = "w8a8"
+_INT8_WEIGHTS_PPL_DELTA_RATIO = 0.006  # what it may lose and still be the default on a CPU
+_INT8_WEIGHTS_FACTOR = 4  # of the other bars: weights and activations are in every product, keys and values in two
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +61,13 @@ def gates_for(name: str, *, num_parameters: int, window: int) -> Gates:
         window: tokens of a text; small differences add up in long ones.
     """
     small = num_parameters < SMALL_MODEL_PARAMETERS
-    factor = _SMALL_FACTOR if small else 1
+    int8_weights = name.startswith(_INT8_WEIGHTS)
+    factor = (_SMALL_FACTOR if small else 1) * (_INT8_WEIGHTS_FACTOR if int8_weights else 1)
     long_window = window >= _LONG_WINDOW
     strict = small and name.partition("@")[0] in _DEFAULTS
+    ppl_delta_ratio = _DEFAULTS_PPL_DELTA_RATIO if strict else 0.001 * factor
     return Gates(
-        ppl_delta_ratio=_DEFAULTS_PPL_DELTA_RATIO if strict else 0.001 * factor,
+        ppl_delta_ratio=_INT8_WEIGHTS_PPL_DELTA_RATIO if int8_weights else ppl_delta_ratio,
         kl_mean=(0.01 if long_window else 0.002) * factor,
         kl_p999=0.1 * factor,
         top1_loss=(0.035 if long_window else 0.015) * factor,

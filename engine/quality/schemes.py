@@ -5,6 +5,7 @@ An emulated row stores what quantizing and restoring would give in an unquantize
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -17,6 +18,8 @@ from kernels.quant import dequantize, hadamard, quantize
 Emulation = Callable[[torch.Tensor], torch.Tensor]
 """Keys or values of some tokens, [num_tokens, num_kv_heads, head_dim] fp32, to what a reader would get."""
 
+INT8_WEIGHTS = "w8a8"
+"""Names rows with int8 weights and activations."""
 _FP8_MAX = 448.0
 _INT4_MAX = 7
 
@@ -26,12 +29,15 @@ class Scheme:
     """One row."""
 
     name: str
-    """As it was asked for: `FORMAT` or `FORMAT@SKIP`, with + for the commas of a list."""
+    """As it was asked for: `FORMAT` or `FORMAT@SKIP`, with + for the commas of a list; `w8a8` or `w8a8:FORMAT@SKIP` for
+    int8 weights."""
     kv_cache_dtype: str
     """Of the cache; `auto` where it is emulated."""
     kv_skip_layers: str
     """As for `serve`."""
     emulation: Emulation | None = None
+    int8_weights: bool = False
+    """As `--quantization int8`."""
 
     @property
     def served(self) -> bool:
@@ -40,10 +46,13 @@ class Scheme:
 
 
 def parse_scheme(name: str) -> Scheme:
-    """Read a name such as `int8/per_token`, `int8/per_token@first:1+last:1` or `int4/hadamard`.
+    """Read a name such as `int8/per_token`, `int8/per_token@first:1+last:1`, `int4/hadamard` or `w8a8:int8/hadamard`.
 
     Raises: ValueError: another name.
     """
+    if name == INT8_WEIGHTS or name.startswith(f"{INT8_WEIGHTS}:"):
+        inner = parse_scheme(name.removeprefix(INT8_WEIGHTS).removeprefix(":") or "auto")
+        return dataclasses.replace(inner, name=name, int8_weights=True)
     kind, _, skip = name.partition("@")
     skip = skip.replace("+", ",") or SKIP_NONE
     check_skip_layers(skip)
@@ -52,7 +61,8 @@ def parse_scheme(name: str) -> Scheme:
             raise ValueError(f"formats: got {name!r}, but reference rows take no layers to skip")
         return Scheme(name, "auto", SKIP_NONE, EMULATIONS[kind])
     if kind not in KV_FORMATS:
-        raise ValueError(f"formats: got {kind!r}, wanted one of {', '.join((*KV_FORMATS, *EMULATIONS))}")
+        known = ", ".join((*KV_FORMATS, *EMULATIONS, INT8_WEIGHTS))
+        raise ValueError(f"formats: got {kind!r}, wanted one of {known}")
     return Scheme(name, kind, skip)
 
 

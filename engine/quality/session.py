@@ -14,7 +14,7 @@ from engine.inputs import StepInputs, build_inputs
 from engine.kv_cache import KVCache
 from engine.kv_layout import KVLayout
 from engine.messages import SamplingParams
-from engine.models.llama import LlamaModel
+from engine.models.interface import Model
 from engine.quality.emulation import EmulatedPlan
 from engine.quality.schemes import Emulation
 from kernels.plan import StepPlan
@@ -26,7 +26,7 @@ _GREEDY = SamplingParams(max_tokens=1, temperature=0.0)
 class Session:
     """What it takes to run a model; every run has a fresh cache."""
 
-    model: LlamaModel
+    model: Model
     """With folded rotations if the layout's format is a rotated one."""
     layout: KVLayout
     dtype: torch.dtype

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernels.cpu.jit import fast
+from kernels.cpu.jit import exact
 from kernels.cpu.numerics import exp2, narrow
 
 
-@fast
+@exact
 def merge(
     first,
     last,  # query rows [first, last)
@@ -47,7 +47,7 @@ def merge(
                 out[token, head, channel] = narrow(row_sum[0, channel] / weight_sum, out)
 
 
-@fast
+@exact
 def _place(row, head, group, num_heads, items, row_items):
     """Where `attend` put a head of a row of an item."""
     item = row_items[row]

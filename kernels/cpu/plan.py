@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from kernels.cpu.attend import attend
+from kernels.cpu.attend import FEW, attend
+from kernels.cpu.few_simd import ROWS
 from kernels.cpu.merge import merge
 from kernels.cpu.schedule import Schedule, build_schedule, deal_out
 from kernels.cpu.store import store
@@ -32,6 +33,7 @@ class NumbaPlan:
     block_tables: IntArray
     schedule: Schedule
     work: list[IntArray]
+    deterministic: bool
     bad: torch.Tensor  # [num_tokens] bool
 
     @classmethod
@@ -51,7 +53,7 @@ class NumbaPlan:
         work = deal_out(schedule, layer.block_size, layer.key.shape[1], torch.get_num_threads())
         bad = torch.zeros(len(batch.slot_mapping), dtype=torch.bool)
         slots, tables = (np.ascontiguousarray(array) for array in (batch.slot_mapping, batch.block_tables))
-        return cls(slots, tables, schedule, work, bad)
+        return cls(slots, tables, schedule, work, deterministic, bad)
 
     def store_kv(
         self,
@@ -86,25 +88,27 @@ class NumbaPlan:
         schedule = self.schedule
         num_rows = len(schedule.row_tokens) * num_heads
         scaled = _bits(query.float() * (scale * _LOG2_E))
-        parts = np.empty((num_rows, head_dim), np.float32), *np.empty((2, num_rows), np.float32)
-        shape, key, value, key_scale, value_scale = _cache(layer)
+        partial_results = np.empty((num_rows, head_dim), np.float32), *np.empty((2, num_rows), np.float32)
+        shape, *cache = _cache(layer)
+        kind, parts, few = _arithmetic(layer, query.dtype, shape[2], self.deterministic)
         arguments = (
             schedule.items,
             schedule.row_tokens,
             schedule.row_visible,
             self.block_tables,
             scaled,
-            key,
-            value,
-            key_scale,
-            value_scale,
+            tuple(cache),
             shape,
-            *parts,
+            kind,
+            parts,
+            few,
+            _rows_of_a_pass(num_heads // shape[0]),
+            *partial_results,
         )
         run([partial(attend, work, *arguments) for work in self.work])
         out = torch.empty_like(query, memory_format=torch.contiguous_format)
         lists = schedule.starts, schedule.parts, schedule.row_items, schedule.items
-        merged = (*lists, shape[0], *parts, _bits(out))
+        merged = (*lists, shape[0], *partial_results, _bits(out))
         run([partial(merge, first, last, *merged) for first, last in self._row_ranges()])
         return out
 
@@ -118,6 +122,21 @@ class NumbaPlan:
         num_runs = max(1, min(torch.get_num_threads(), num_rows // _ROWS_A_THREAD))
         edges = [num_rows * index // num_runs for index in range(num_runs + 1)]
         return list(pairwise(edges))
+
+
+def _arithmetic(layer: LayerKV, dtype: torch.dtype, num_groups: int, deterministic: bool) -> tuple[Array, int, int]:
+    """(kind, parts, few) as `attend` takes them."""
+    head_dim = layer.key.shape[-1]
+    if not layer.format.quantized:
+        # sums of floats depend on their order, and `attend_few` has another one
+        return np.empty((0, head_dim), np.float32), 1, 0 if deterministic else FEW
+    parts = 2 if dtype == torch.float32 else 1
+    return np.empty((0, parts * head_dim // 2), np.int32), parts, 0 if head_dim // num_groups % 32 else FEW
+
+
+def _rows_of_a_pass(group: int) -> tuple[int, ...]:
+    """As many as take a group of query heads in the fewest passes; for numba as the length of a tuple, a type."""
+    return (0,) * min(range(1, ROWS + 1), key=lambda rows: -(-group // rows))
 
 
 def _bits(tensor: torch.Tensor) -> Array:

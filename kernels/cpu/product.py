@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 
 from kernels.cpu.jit import fast
 from kernels.cpu.vnni import LANES, PANELS, ROWS, tile
 
+Array = npt.NDArray[Any]
 
-def pack(codes):
+
+def pack(codes: Array) -> tuple[Array, Array]:
     """Pack a weight [num_columns, size] int8, size a multiple of 4; columns of zeros fill the last panel.
 
     Returns:
@@ -17,8 +22,8 @@ def pack(codes):
     num_columns, size = codes.shape
     padded = np.zeros((-(-num_columns // LANES) * LANES, size), np.int8)
     padded[:num_columns] = codes
-    panels = padded.reshape(-1, LANES, size // 4, 4).transpose(0, 2, 1, 3)
-    return np.ascontiguousarray(panels).reshape(-1), padded.sum(axis=1, dtype=np.int32) * np.int32(-128)
+    panels = padded.view(np.int32).reshape(-1, LANES, size // 4).transpose(0, 2, 1)
+    return np.ascontiguousarray(panels).reshape(-1).view(np.int8), padded.sum(axis=1, dtype=np.int32) * np.int32(-128)
 
 
 @fast

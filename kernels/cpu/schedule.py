@@ -11,7 +11,7 @@ from kernels.plan import IntArray, PagedBatch
 
 SPLIT_TOKENS = 512
 """A context is cut at multiples of this, whatever else runs, so that a row's bits depend on its own length alone."""
-PREFILL_ROWS = 16
+PREFILL_ROWS = 64
 """Rows of a chunk that share an item: enough to unpack a block once for many."""
 CASCADE_TOKENS = 128
 """Common tokens from which a shared run is worth its one more part for each row."""

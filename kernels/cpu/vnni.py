@@ -126,7 +126,7 @@ def meet(_context: Any, counter: Any, number: Any) -> Any:
         builder.position_at_end(done)
         return context.get_dummy_value()
 
-    return types.void(counter, types.int64), generate
+    return types.void(counter, number), generate
 
 
 def _add_products(builder: Any, total: Any, unsigned: Any, signed: Any) -> Any:

@@ -13,6 +13,7 @@ from engine.batch import SchedulerOutput
 from engine.config import EngineConfig
 from engine.errors import ConfigError
 from engine.loader import Checkpoint, load_model
+from engine.memory_plan import int8_weight_bytes
 from engine.model_config import ModelConfig
 from engine.models.llama import LlamaModel
 from engine.rotation import RotatedWeights
@@ -108,7 +109,7 @@ def test_chunks_that_sample_nothing(tmp_path):
     runner, sampler = make_runner(save_tiny_model(tmp_path), quantization="int8")
     prompt = make_prompt(20)
     output = runner.execute(SchedulerOutput([schedule("a", prompt, 0, 12, [0, 1, 2], sample=False)]))
-    assert output.tokens == {}
+    assert output.token_ids == {}
     runner.execute(SchedulerOutput([schedule("a", prompt, 12, 20, [0, 1, 2])]))
     assert sampler.logits["a"].isfinite().all()
 
@@ -122,6 +123,9 @@ def test_weights_take_a_byte_each(tmp_path):
     weights = [layer.qkv, layer.o, layer.gate_up, layer.down]
     assert [packed.nbytes for packed, *_ in weights] == [160 * 48, 48 * 96, 160 * 48, 48 * 80]
     assert model._lm_head is model._embedding  # kept once
+    products = [product for layer in model._layers for product in (layer.qkv, layer.o, layer.gate_up, layer.down)]
+    kept = sum(array.nbytes for product in (*products, model._embedding) for array in product)
+    assert int8_weight_bytes(config) == pytest.approx(kept, rel=0.02)  # but for norms, and a vocabulary in full panels
 
 
 def test_auto_is_int8_only_where_it_is_fast_and_no_dtype_was_asked_for(monkeypatch):

@@ -40,6 +40,7 @@ def engine_config(settings: Settings, files: ModelFiles) -> EngineConfig:
         model_impl=settings.model_impl,
         dtype=settings.dtype,
         quantization=settings.quantization,
+        enforce_eager=settings.enforce_eager,
         max_model_len=settings.max_model_len,
         cache=CacheConfig(
             block_size=settings.block_size,
