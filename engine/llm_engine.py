@@ -8,24 +8,28 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
+import time
+from collections.abc import Callable
 from time import perf_counter
 from typing import Protocol
 
-import numpy as np
-
 from engine.batch import SchedulerOutput, StepOutput
+from engine.calls import Call, Reply
 from engine.config import EngineConfig
+from engine.control import EngineControl
 from engine.errors import InvalidRequestError, is_out_of_memory
 from engine.kv_layout import PER_CHANNEL
 from engine.messages import AddRequest, Admitted, EngineSnapshot, RequestFailed, StepOutputs
+from engine.prompt import checked_prompt
 from engine.request import Request, seed_sequence
 from engine.scheduler import Scheduler
+from engine.warm_up import WarmUps
 from prefixcache import PrefixCache
-from prefixcache.interface import Namespace, PrefixCacheConfig, Prompt, Scope
+from prefixcache.interface import PrefixCacheConfig, Prompt
 
 logger = logging.getLogger(__name__)
 
-StepMessage = Admitted | StepOutputs | RequestFailed
+FromEngine = Admitted | StepOutputs | RequestFailed | Reply
 
 MAX_FAILED_STEPS = 3
 """Failed steps in a row after which the engine gives up, so that its supervisor starts a fresh one."""
@@ -62,7 +66,14 @@ class Runner(Protocol):
 class LLMEngine:
     """One model, one pool, one scheduler."""
 
-    def __init__(self, config: EngineConfig, runner: Runner, *, hash_seed: int | None = None) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        runner: Runner,
+        *,
+        hash_seed: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._config = config
         self._runner = runner
         self.hash_seed = int.from_bytes(os.urandom(8), "little") if hash_seed is None else hash_seed
@@ -75,6 +86,7 @@ class LLMEngine:
                 hash_seed=self.hash_seed,
                 hash_epoch=self.hash_epoch,
                 enabled=cache.enable_prefix_caching,
+                policy="priority",  # without a priority it is LRU
                 max_shared_ratio=cache.max_shared_ratio,
                 max_pinned_ratio=cache.max_pinned_ratio,
                 growth_reserve=cache.growth_reserve,
@@ -82,28 +94,31 @@ class LLMEngine:
             )
         )
         self.scheduler = Scheduler(config.scheduler, self.cache, eos_token_ids=runner.eos_token_ids)
+        self._warm_ups = WarmUps(
+            self.cache,
+            config.scheduler,
+            max_num_seqs=self.scheduler.max_num_seqs,
+            max_model_len=runner.max_model_len,
+        )
+        self._control = EngineControl(
+            self.cache, self.scheduler, self._warm_ups, vocab_size=runner.vocab_size, clock=clock
+        )
         self._seeds = seed_sequence(int.from_bytes(os.urandom(8), "little"))
         self._failed_steps = 0
         self.num_steps = 0
 
     @property
     def has_work(self) -> bool:
-        """True while a request waits or runs."""
-        return self.scheduler.num_running + self.scheduler.num_waiting > 0
+        """True while a request waits or runs, or a prompt is to be warmed."""
+        return self.scheduler.num_running + self.scheduler.num_waiting > 0 or self._warm_ups.has_work
 
     def add(self, message: AddRequest) -> None:
         """Queue one generation.
 
         Raises: InvalidRequestError: it can never be served, or is malformed.
         """
-        token_ids = np.frombuffer(message.token_ids, dtype="<i4")
-        self._check(message, token_ids)
-        prompt = Prompt(
-            token_ids=token_ids,
-            block_hashes=message.block_hashes,
-            scopes=tuple(Scope(Namespace(namespace), num_blocks) for namespace, num_blocks in message.scopes),
-            hash_epoch=message.hash_epoch,
-        )
+        prompt = checked_prompt(message, vocab_size=self._runner.vocab_size)
+        self._check(message, prompt)
         seed = message.sampling.seed if message.sampling.seed is not None else next(self._seeds)
         self.scheduler.add(Request(message.request_id, prompt, message.sampling, seed=seed, tenant=message.tenant))
 
@@ -111,13 +126,32 @@ class LLMEngine:
         """Forget a request, if it is still there."""
         self.scheduler.abort(request_id)
 
-    def step(self) -> list[StepMessage]:
+    def call(self, message: Call) -> list[FromEngine]:
+        """Carry out an order between two steps; return the reply, unless it comes with a later step."""
+        outcome = self._control.perform(message.call_id, message.order)
+        if outcome is None:
+            return []
+        self.scheduler.ask_again()  # a pin or an option may have changed what fits
+        return [Reply(message.call_id, outcome)]
+
+    def cancel_call(self, call_id: int) -> None:
+        """Stop working on a call, where it takes several steps."""
+        self._warm_ups.cancel(call_id)
+
+    def step(self) -> list[FromEngine]:
         """Run one step and return what the gateway must hear of it.
 
         Raises: RuntimeError: several steps failed in a row, so that the engine itself must be at fault.
         """
+        self._control.expire()
         scheduled = self.scheduler.schedule()
-        messages: list[StepMessage] = [*self.scheduler.take_admitted(), *self.scheduler.take_failed()]
+        if not self.scheduler.num_waiting:
+            self._warm_ups.join(scheduled, is_alone=not self.scheduler.num_running)
+        messages: list[FromEngine] = [
+            *self.scheduler.take_admitted(),
+            *self.scheduler.take_failed(),
+            *self._warm_ups.take_replies(),
+        ]
         if not scheduled.requests:
             return messages + self._fail_stuck()
         self.num_steps += 1
@@ -130,7 +164,7 @@ class LLMEngine:
         except Exception as error:  # the loop's edge: one bad step must not end the process
             if is_out_of_memory(error):
                 logger.warning("engine step %d of %d requests: %s", self.num_steps, len(scheduled.requests), error)
-                self.scheduler.retry_with_less(scheduled)
+                self.scheduler.retry_with_less(scheduled, had_guest=self._warm_ups.fail())
                 return [*messages, *self.scheduler.take_failed()]
             logger.exception("engine step %d failed", self.num_steps)
             self._failed_steps += 1
@@ -140,6 +174,7 @@ class LLMEngine:
                 ) from error
             why = f"engine step failed: {type(error).__name__}"
             result = StepOutput({}, {part.request_id: why for part in scheduled.requests})
+        self._warm_ups.update(result)
         outputs = self.scheduler.update(scheduled, result, seconds=seconds)
         if outputs:
             messages.append(StepOutputs(outputs))
@@ -158,10 +193,8 @@ class LLMEngine:
             num_waiting=self.scheduler.num_waiting,
         )
 
-    def _check(self, message: AddRequest, token_ids: np.ndarray[tuple[int], np.dtype[np.int32]]) -> None:
-        num_prompt, max_tokens = len(token_ids), message.sampling.max_tokens
-        if num_prompt == 0:
-            raise InvalidRequestError("the prompt has no tokens", param="messages")
+    def _check(self, message: AddRequest, prompt: Prompt) -> None:
+        num_prompt, max_tokens = len(prompt.token_ids), message.sampling.max_tokens
         if max_tokens < 1:
             raise InvalidRequestError(f"max_tokens: got {max_tokens}, wanted at least 1", param="max_tokens")
         if not 1 <= message.sampling.n <= self.scheduler.max_num_seqs:
@@ -169,11 +202,7 @@ class LLMEngine:
                 f"n: got {message.sampling.n}, wanted 1 to {self.scheduler.max_num_seqs} (max_num_seqs)",
                 param="n",
             )
-        if not message.scopes or any(len(namespace) != 32 for namespace, _ in message.scopes):
-            raise InvalidRequestError("scopes: wanted at least one, each with a namespace of 32 bytes")
-        if int(token_ids.min()) < 0 or int(token_ids.max()) >= self._runner.vocab_size:
-            raise InvalidRequestError(f"token ids: wanted 0 to {self._runner.vocab_size - 1}", param="messages")
-        limit = min(self._runner.max_model_len, self.cache.max_request_tokens())
+        limit = min(self._runner.max_model_len, self.cache.max_request_tokens(prompt))
         if num_prompt + max_tokens > limit:
             raise InvalidRequestError(
                 f"prompt ({num_prompt} tokens) + max_tokens ({max_tokens}) is {num_prompt + max_tokens}, "
@@ -181,7 +210,7 @@ class LLMEngine:
                 param="messages" if num_prompt >= limit else "max_tokens",
             )
 
-    def _fail_stuck(self) -> list[StepMessage]:
+    def _fail_stuck(self) -> list[FromEngine]:
         """With nothing running, the first waiting request has the whole pool: if it does not fit now, it never will."""
         if self.scheduler.num_running or not self.scheduler.num_waiting:
             return []

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import msgspec
 
+from engine.calls import Call, CancelCall, Reply
+from engine.prompt import HashedPrompt
+
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     """How tokens are chosen. Stop *strings* are the gateway's business: the engine sees tokens only."""
@@ -27,18 +30,11 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     """Answers to one prompt, which is computed once; answer `i` draws with a seed made of (seed, i)."""
 
 
-class AddRequest(msgspec.Struct, frozen=True, tag="add"):
+class AddRequest(HashedPrompt, frozen=True, tag="add"):
     """Start one generation."""
 
     request_id: str
     """Unique for the life of the worker."""
-    token_ids: bytes
-    """int32, little endian."""
-    block_hashes: bytes
-    """16 bytes for each full block."""
-    scopes: list[tuple[bytes, int]]
-    """(namespace, number of blocks), in order."""
-    hash_epoch: int
     sampling: SamplingParams
     tenant: str = ""
     """For fair sharing; empty: nobody's."""
@@ -56,7 +52,7 @@ class GetSnapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     call_id: int
 
 
-ToWorker = AddRequest | AbortRequest | GetSnapshot
+ToWorker = AddRequest | AbortRequest | GetSnapshot | Call | CancelCall
 
 
 class EngineReady(msgspec.Struct, frozen=True, tag="ready"):
@@ -142,7 +138,7 @@ class EngineFailed(msgspec.Struct, frozen=True, tag="engine_failed"):
     fatal: bool
 
 
-FromWorker = EngineReady | Admitted | StepOutputs | RequestFailed | EngineSnapshot | Heartbeat | EngineFailed
+FromWorker = EngineReady | Admitted | StepOutputs | RequestFailed | EngineSnapshot | Reply | Heartbeat | EngineFailed
 
 encode = msgspec.msgpack.Encoder().encode
 decode_to_worker = msgspec.msgpack.Decoder(ToWorker).decode

@@ -72,6 +72,10 @@ class Request:
         """Of those, the ones whose KV is in the cache."""
         self.was_admitted = False
         """Reuse is counted at the first admission only."""
+        self.num_cached_tokens = 0
+        """Of the prompt, at that admission."""
+        self.reasons: dict[str, int] = {}
+        """Its prompt blocks by reason, in the order of the blocks."""
         self._token_ids = np.empty(self.num_prompt_tokens + sampling.max_tokens, dtype=np.int32)
         self._token_ids[: self.num_prompt_tokens] = prompt.token_ids
 

@@ -8,12 +8,13 @@ that run, then of those that wait, in two lanes, fairly by tenant, as much as fi
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from math import inf
 
 from engine.batch import ScheduledRequest, SchedulerOutput, StepOutput
+from engine.block_history import BlockHistory
 from engine.chunking import Budget, Chunker
 from engine.config import SchedulerConfig
+from engine.counters import SchedulerCounters
 from engine.fairness import GENERATED_WEIGHT
 from engine.lanes import LONG_LANE_SHARE, SHORT_LANE_HEADROOM
 from engine.messages import Admitted, RequestFailed, TokenOutput
@@ -24,20 +25,6 @@ from prefixcache import Allocation, PrefixCache
 from prefixcache.admission import table_reserve
 from prefixcache.block_table import Match
 from prefixcache.interface import CopyOp
-
-
-@dataclass(slots=True)
-class SchedulerCounters:
-    """Monotonic since start."""
-
-    preemptions: int = 0
-    """Requests that lost their blocks and compute again."""
-    prompt_tokens: int = 0
-    """Counted once, at the first admission."""
-    cached_tokens: int = 0
-    """Of those, taken from the cache."""
-    generated_tokens: int = 0
-    """Sampled."""
 
 
 class Scheduler:
@@ -65,6 +52,7 @@ class Scheduler:
         self._admitted: list[Admitted] = []
         self._failed: list[RequestFailed] = []
         self._ended: list[str] = []
+        self.history = BlockHistory(cache)
         self.max_num_seqs = config.max_num_seqs or config.max_num_batched_tokens
         """Answers that may run at the same time."""
         self._num_seqs_limit = self.max_num_seqs  # fewer for a while after memory ran out
@@ -79,6 +67,14 @@ class Scheduler:
     def num_running(self) -> int:
         """Requests with blocks."""
         return len(self._running)
+
+    def find(self, request_id: str) -> Request | None:
+        """Return a request that waits or runs."""
+        return self._requests.get(request_id)
+
+    def ask_again(self) -> None:
+        """More may fit than before: a pin was given back, or an option changed."""
+        self._waiting.ask_again()
 
     def first_waiting_id(self) -> str:
         """Return the id of the request that waits longest for blocks."""
@@ -115,18 +111,20 @@ class Scheduler:
             self._ended.clear()
         return step
 
-    def retry_with_less(self, scheduled: SchedulerOutput) -> None:
+    def retry_with_less(self, scheduled: SchedulerOutput, *, had_guest: bool = False) -> None:
         """After a step that ran out of memory: preempt the youngest of its requests and run fewer until one ends.
 
         Also preempts those whose blocks the step was to copy, for nobody knows whether it did. The others keep their
-        progress. A request that was alone in the step fails.
+        progress. A request that was alone in the step fails. A guest, a warm-up, was one too many: without it all the
+        others are tried again.
         """
         scheduled_keys = {part.request_id for part in scheduled.requests}
-        tried = [request for request in self._running if request.key in scheduled_keys]
+        tried = [] if had_guest else [request for request in self._running if request.key in scheduled_keys]
         if len(tried) == 1:
             why = "memory ran out on this request; it may fit when less else runs on this machine"
             self._fail(tried[0], why, retryable=True)
-        self._num_seqs_limit = max(1, min(self._num_seqs_limit, len(self._running)) - 1)
+        if tried:
+            self._num_seqs_limit = max(1, min(self._num_seqs_limit, len(self._running)) - 1)
         self._ended[:0] = scheduled.ended
         copied = {copy.dst for copy in scheduled.copies}
         for request in reversed(self._running.copy()):
@@ -239,7 +237,8 @@ class Scheduler:
 
     def _try_to_admit(self, request: Request, step: SchedulerOutput, budget: Budget) -> None:
         """Give a request whose turn it is its blocks; or it leaves its lane, or stalls it."""
-        num_tokens, limit = request.num_tokens + request.num_remaining_tokens, self._cache.max_request_tokens()
+        num_tokens = request.num_tokens + request.num_remaining_tokens
+        limit = self._cache.max_request_tokens(request.prompt)
         if num_tokens > limit:  # of the pool, more was pinned while it waited
             why = f"prompt + max_tokens is {num_tokens}, the part of the block pool that is not pinned holds {limit}"
             self._fail(request, why, param="messages")
@@ -278,10 +277,8 @@ class Scheduler:
         config = self._cache.config
         if self._config.long_prefill_token_threshold == 0:
             return 0, 0
-        blocks, sequences = (
-            int(config.num_blocks * SHORT_LANE_HEADROOM),
-            int(self._num_seqs_limit * SHORT_LANE_HEADROOM),
-        )
+        blocks = int(config.num_blocks * SHORT_LANE_HEADROOM)
+        sequences = int(self._num_seqs_limit * SHORT_LANE_HEADROOM)
         for request in self._running:
             if request.lane is Lane.SHORT and request.table is not None:
                 blocks -= len(request.table.block_ids) + table_reserve(config, request.table)
@@ -292,10 +289,10 @@ class Scheduler:
         if request.was_admitted:
             return
         request.was_admitted = True
-        num_cached_tokens = allocation.num_cached_tokens
+        request.num_cached_tokens = num_cached_tokens = allocation.num_cached_tokens
         self.counters.prompt_tokens += request.num_prompt_tokens
         self.counters.cached_tokens += num_cached_tokens
-        reasons = {reason.value: num_blocks for reason, num_blocks in allocation.reasons.items()}
+        request.reasons = reasons = {reason.value: count for reason, count in allocation.reasons.items()}
         self._admitted.append(Admitted(request.request_id, request.num_prompt_tokens, num_cached_tokens, reasons))
 
     def _fork(self, request: Request, step: SchedulerOutput) -> list[Request]:
@@ -384,6 +381,8 @@ class Scheduler:
         answers.remove(request)
         if not answers:
             del self._answers[request.request_id]
+        if request.index == 0:  # the others are its forks, counted with it
+            self.history.keep(request)
         if request.status is RequestStatus.RUNNING:
             self._release(request)
         elif request.status is RequestStatus.WAITING:

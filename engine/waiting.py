@@ -107,11 +107,15 @@ class WaitingRoom:
             self.remove(follower)
             self.add(follower)
 
+    def ask_again(self) -> None:
+        """Ask those again who found no memory: there may be more now."""
+        for queue in self._queues.values():
+            queue.is_asleep = False
+
     def wake(self, owner: Request) -> None:
         """A running request computed something or lost its blocks: ask those again who waited for that."""
         if owner.table is None:
-            for queue in self._queues.values():
-                queue.is_asleep = False
+            self.ask_again()
         for waiter in self._flight.take_due(owner):
             self.add(waiter)
 

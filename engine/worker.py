@@ -18,6 +18,7 @@ from dataclasses import replace
 import msgspec
 import zmq
 
+from engine.calls import Call, CancelCall
 from engine.config import EngineConfig
 from engine.errors import EngineError, InvalidRequestError
 from engine.llm_engine import LLMEngine
@@ -85,6 +86,11 @@ class Worker:
                 self._engine.abort(request_id)
             case GetSnapshot(call_id):
                 self._send(self._engine.snapshot(call_id))
+            case Call() as call:
+                for answer in self._engine.call(call):
+                    self._send(answer)
+            case CancelCall(call_id):
+                self._engine.cancel_call(call_id)
 
     def _beat(self) -> None:
         now = time.monotonic()

@@ -23,6 +23,7 @@ from gateway.model_files import ModelFiles
 from gateway.normalize.registry import RuleRegistry
 from gateway.normalize.rules import default_rules
 from gateway.prefix import PrefixHasher
+from gateway.recent import RecentRequests
 from gateway.rendering import PromptRenderer
 from gateway.routes.admin import admin_router
 from gateway.routes.system import SystemRoutes
@@ -60,6 +61,7 @@ def create_app(
     special_tokens = {"bos_token": model_files.bos_token, "eos_token": model_files.eos_token}
     template = ChatTemplate(model_files.chat_template, special_tokens=special_tokens)
     threads = PromptThreads()
+    recent = RecentRequests()
     chat = ChatServices(
         model_name=model_files.name,
         backend=backend,
@@ -67,6 +69,7 @@ def create_app(
         tokenizer=tokenizer,
         authenticator=authenticator,
         metrics=metrics,
+        recent=recent,
         ping_seconds=ping_seconds,
     )
     # The paths that take all the traffic are plain ASGI: no model per request, nothing of FastAPI's between.
@@ -74,7 +77,7 @@ def create_app(
         Route("/v1/chat/completions", ChatCompletions(chat), methods=["POST"]),
         *SystemRoutes(backend, authenticator, metrics, model_files.name).routes(),
     ]
-    admin = admin_router(backend, authenticator)
+    admin = admin_router(backend, authenticator, recent)
     paths = [route.path for route in [*routes, *admin.routes] if isinstance(route, Route) and "{" not in route.path]
 
     @asynccontextmanager

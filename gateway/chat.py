@@ -24,6 +24,7 @@ from gateway.disconnect import ClientDisconnectedError, read_body, run_until_dis
 from gateway.errors import GatewayError, ModelNotFoundError, problem_of, shown
 from gateway.ingress import Ingress
 from gateway.metrics import GatewayMetrics
+from gateway.recent import RecentRequests
 from gateway.sse import DONE, EventStream, data
 from gateway.tokenizer import Tokenizer
 
@@ -42,6 +43,7 @@ class ChatServices:
     tokenizer: Tokenizer
     authenticator: Authenticator
     metrics: GatewayMetrics
+    recent: RecentRequests
     clock: Callable[[], float] = time.monotonic
     ping_seconds: float = PING_SECONDS
 
@@ -77,6 +79,7 @@ class ChatCompletions:
             self._check_model(chat.model)
             services.metrics.count_unknown_fields(chat.unknown_fields)
             head = AnswerHead(f"chatcmpl-{uuid.uuid4().hex}", int(time.time()), services.model_name)
+            services.recent.note(request_id, head.completion_id)
             stream = EventStream(send, services.clock)
             tick = services.ping_seconds / 3
             await run_until_disconnect(

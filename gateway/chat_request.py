@@ -77,7 +77,7 @@ def parse_chat_request(body: bytes) -> ChatRequest:
 
     Raises: InvalidRequestError: what is wrong first.
     """
-    fields = _json_object(body)
+    fields = json_object(body)
     _refuse_unsupported(fields)
     if "model" not in fields:
         raise InvalidRequestError("model: missing, wanted the id of the served model", param="model")
@@ -106,7 +106,11 @@ def parse_chat_request(body: bytes) -> ChatRequest:
     )
 
 
-def _json_object(body: bytes) -> dict[str, Any]:
+def json_object(body: bytes) -> dict[str, Any]:
+    """Read a body whose fields may be null, which counts as absent.
+
+    Raises: InvalidRequestError: it is empty, not JSON, not an object, or has too many fields.
+    """
     if not body:
         raise InvalidRequestError("the body is empty, wanted a JSON object")
     try:

@@ -6,7 +6,8 @@ GatewayError
 ├── ModelNotFoundError       another model than the served one
 ├── BodyTooLargeError        more bytes than are read
 ├── AuthenticationError      no key, or a wrong one
-└── AdminDisabledError       the admin API has no key set
+├── AdminDisabledError       the admin API has no key set
+└── NotFoundError            the admin API knows no such request
 
 Backend errors are in `gateway.backends.base`; they are rows of the table too.
 """
@@ -61,6 +62,10 @@ class AdminDisabledError(GatewayError):
     """The admin API is off, for no admin key is set."""
 
 
+class NotFoundError(GatewayError):
+    """What an admin request names does not exist."""
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """An error, ready to be sent."""
@@ -84,6 +89,7 @@ _TABLE: Mapping[type[Exception], _Row] = {
     AuthenticationError: _Row(401, "authentication_error", "invalid_api_key"),
     AdminDisabledError: _Row(403, "permission_error", "admin_disabled"),
     ModelNotFoundError: _Row(404, "invalid_request_error", "model_not_found"),
+    NotFoundError: _Row(404, "invalid_request_error", "not_found"),
     BodyTooLargeError: _Row(413, "invalid_request_error", "request_too_large"),
     BackendFailedError: _Row(503, "server_error", "engine_failed"),
     BackendOverloadedError: _Row(503, "server_error", "engine_overloaded"),

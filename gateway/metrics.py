@@ -142,6 +142,8 @@ def _blocks(snapshot: BackendSnapshot) -> Iterator[Metric]:
         ("total_blocks", "Blocks of the pool"),
         ("shared_blocks", "Blocks used by several requests, or pinned"),
         ("pinned_blocks", "Blocks kept for registered prompts"),
+        ("shared_blocks_limit", "Most blocks that the sharing cap allows"),
+        ("pinned_blocks_limit", "Most blocks that may be pinned"),
         ("shared_blocks_max", "Most shared blocks since the engine's start"),
         ("pinned_blocks_max", "Most pinned blocks since the engine's start"),
     ):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from gateway.auth import Identity
 from gateway.backends.base import GenerationRequest, ModelInfo, Sampling
+from gateway.backends.control import HashedPrompt
 from gateway.tokenizer import TokenArray
 from prefixcache.hashing import hash_blocks, namespace
 from prefixcache.interface import Namespace, Scope
@@ -32,16 +33,26 @@ class PrefixHasher:
             identity: who asks.
             model: names the hash epoch, and all that changes KV bytes.
         """
-        num_blocks = len(token_ids) // model.block_size
-        scopes = (Scope(self._namespace(identity, model), num_blocks),)
+        prompt = self.prompt(token_ids, identity=identity, model=model)
         return GenerationRequest(
             request_id=request_id,
+            token_ids=prompt.token_ids,
+            block_hashes=prompt.block_hashes,
+            scopes=prompt.scopes,
+            hash_epoch=prompt.hash_epoch,
+            sampling=sampling,
+            tenant=identity.tenant,
+        )
+
+    def prompt(self, token_ids: TokenArray, *, identity: Identity, model: ModelInfo) -> HashedPrompt:
+        """Hash a prompt that is not to be answered now: to warm, pin or explain it."""
+        num_blocks = len(token_ids) // model.block_size
+        scopes = (Scope(self._namespace(identity, model), num_blocks),)
+        return HashedPrompt(
             token_ids=token_ids,
             block_hashes=hash_blocks(token_ids, block_size=model.block_size, scopes=scopes, seed=model.hash_seed),
             scopes=[(scope.namespace, scope.num_blocks) for scope in scopes],
             hash_epoch=model.hash_epoch,
-            sampling=sampling,
-            tenant=identity.tenant,
         )
 
     def _namespace(self, identity: Identity, model: ModelInfo) -> Namespace:

@@ -7,7 +7,9 @@ from prefixcache.block_table import Allocation, BlockTable, Fork, Match
 from prefixcache.hashing import hash_blocks, namespace
 from prefixcache.interface import (
     BlockHash,
+    BlockState,
     BlockStateError,
+    BlockView,
     CacheSnapshot,
     CopyOp,
     Explanation,
@@ -27,8 +29,10 @@ from prefixcache.retention import Priority
 __all__ = [
     "Allocation",
     "BlockHash",
+    "BlockState",
     "BlockStateError",
     "BlockTable",
+    "BlockView",
     "CacheSnapshot",
     "CopyOp",
     "Explanation",

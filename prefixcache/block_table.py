@@ -133,7 +133,8 @@ class Allocation:
     copies: list[CopyOp]
     """To perform before the first forward pass, in order."""
     reasons: dict[Reason, int]
-    """One reason for each block of the prompt, a last one that is not full included."""
+    """One reason for each block of the prompt, a last one that is not full included; in the order of the blocks, so that
+    written out one after another they tell the reason of each."""
 
 
 class Fork(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NewType
+from typing import NamedTuple, NewType
 
 import numpy as np
 import numpy.typing as npt
@@ -125,6 +125,30 @@ class PrefixCacheConfig:
             raise ValueError(f"growth_reserve: got {self.growth_reserve}, wanted at least 0")
 
 
+class BlockState(StrEnum):
+    """What a block of a running sequence is to others."""
+
+    READY = "ready"
+    """Computed and indexed: others match it."""
+    PENDING = "pending"
+    """Indexed and being computed: others may wait for it."""
+    PRIVATE = "private"
+    """Not indexed: not full yet, or a twin of a block that is cached elsewhere."""
+
+
+class BlockView(NamedTuple):
+    """One block of a sequence at one moment."""
+
+    block_id: int
+    state: BlockState
+    ref_count: int
+    shared: bool
+    """ref_count >= 2 or pinned."""
+    pinned: bool
+    num_tokens: int
+    """Computed tokens of the sequence in it."""
+
+
 class PinRefusal(StrEnum):
     """Why a prompt was not pinned."""
 
@@ -196,5 +220,9 @@ class CacheSnapshot:
     """Since start."""
     pinned_blocks_max: int
     """Since start."""
+    shared_blocks_limit: int
+    """The sharing cap in blocks."""
+    pinned_blocks_limit: int
+    """The pin budget in blocks."""
     counters: dict[str, int] = field(default_factory=dict)
     """Monotonic since start: `evicted_blocks, copies, copied_tokens, hash_collisions, share_cap_copies …`."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from math import inf
 
 from prefixcache.admission import blocks_for, reserved_blocks, table_reserve
@@ -31,6 +32,7 @@ from prefixcache.policy import POLICIES
 from prefixcache.reasons import Explainer
 from prefixcache.retention import Priority, Retention
 from prefixcache.table_index import TableIndex
+from prefixcache.table_view import TableView
 
 
 class PrefixCache:
@@ -47,13 +49,23 @@ class PrefixCache:
         self._explainer = Explainer(self._index, self._ghosts, enabled=config.enabled)
         self._tables: dict[BlockTable, None] = {}
         self._matches: dict[Match, None] = {}
-        self._max_shared_blocks = _share(config.max_shared_ratio, config.num_blocks)
+        self.set_max_shared_ratio(config.max_shared_ratio)
         names = ("evicted_blocks", "copies", "copied_tokens", "share_cap_copies", "hash_collisions")
         self._counters = dict.fromkeys(names, 0)
 
-    def max_request_tokens(self) -> int:
-        """A request whose prompt + max_tokens is larger cannot be admitted; pins lower it while they last."""
-        return (self.config.num_blocks - len(self._pool.pins)) * self.config.block_size
+    def max_request_tokens(self, prompt: Prompt | None = None) -> int:
+        """A request whose prompt + max_tokens is larger cannot be admitted; pins lower it while they last.
+
+        Args:
+            prompt: Its own first blocks, where pinned, are used in place and do not count against it.
+        """
+        pins = self._pool.pins
+        num_own = 0 if prompt is None or not pins else sum(b in pins for b in self._finder.ready_blocks(prompt))
+        return (self.config.num_blocks - len(pins) + num_own) * self.config.block_size
+
+    def num_ready_tokens(self, prompt: Prompt) -> int:
+        """Tokens in the leading full READY blocks of a prompt, the last one included; locks nothing."""
+        return len(self._finder.ready_blocks(prompt)) * self.config.block_size
 
     def match(self, prompt: Prompt) -> Match:
         """Find the longest READY prefix and keep it from eviction until the match is admitted or released.
@@ -319,7 +331,12 @@ class PrefixCache:
         """Change the sharing cap; a lower one stops new sharing, what is shared already drains."""
         if not 0.0 <= ratio <= 1.0:
             raise ValueError(f"max_shared_ratio: got {ratio}, wanted 0 to 1")
+        self.max_shared_ratio = ratio
         self._max_shared_blocks = _share(ratio, self.config.num_blocks)
+
+    def set_growth_reserve(self, num_tokens: int) -> None:
+        """Change the growth that admission keeps free for every running sequence, from the next admission on."""
+        self.config = replace(self.config, growth_reserve=num_tokens)
 
     def explain(self, prompt: Prompt, *, reveal_other_scopes: bool = False) -> Explanation:
         """Tell what of a prompt is cached now and where the nearest cached text differs. Changes nothing.
@@ -340,6 +357,11 @@ class PrefixCache:
         if table not in self._tables:
             raise BlockStateError("the block table is freed already, or of another cache")
 
+    def view(self, table: BlockTable) -> TableView:
+        """Look at the blocks of a running sequence."""
+        self._check_running(table)
+        return TableView.of(table, self._pool)
+
     def snapshot(self) -> CacheSnapshot:
         """Look at the pool."""
         pool = self._pool
@@ -353,6 +375,8 @@ class PrefixCache:
             pinned_blocks=len(pool.pins),
             shared_blocks_max=pool.num_shared_max,
             pinned_blocks_max=pool.num_pinned_max,
+            shared_blocks_limit=self._max_shared_blocks,
+            pinned_blocks_limit=self._retention.max_pinned_blocks,
             counters=dict(self._counters),
         )
 

@@ -20,7 +20,7 @@ class Explainer:
         self._enabled = enabled
 
     def count(self, match: Match, *, num_shared: int, num_blocks: int) -> dict[Reason, int]:
-        """Reasons of the first `num_blocks` blocks, of which `num_shared` are used in place."""
+        """Reasons of the first `num_blocks` blocks, of which `num_shared` are used in place, in the blocks' order."""
         if not self._enabled:
             return {Reason.DISABLED: num_blocks}
         copied = match.partial_source is not None

@@ -31,7 +31,7 @@ class Retention:
     def __init__(self, pool: BlockPool, index: BlockIndex, max_pinned_blocks: int) -> None:
         self._pool = pool
         self._index = index
-        self._max_pinned_blocks = max_pinned_blocks
+        self.max_pinned_blocks = max_pinned_blocks
         self._pins: dict[Pin, None] = {}
         self._priorities: dict[Priority, None] = {}
 
@@ -43,7 +43,7 @@ class Retention:
         refusal = None
         if not blocks:
             refusal = PinRefusal.NOT_CACHED
-        elif len(pool.pins) + num_new > self._max_pinned_blocks:
+        elif len(pool.pins) + num_new > self.max_pinned_blocks:
             refusal = PinRefusal.PINNED_RATIO
         elif num_newly_shared and pool.num_shared + num_newly_shared > max_shared_blocks:
             refusal = PinRefusal.SHARED_RATIO

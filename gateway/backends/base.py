@@ -10,8 +10,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
+from gateway.backends.control import CacheControl, HashedPrompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,18 +25,12 @@ class Sampling:
     ignore_eos: bool = False
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class GenerationRequest:
-    """One prompt, hashed."""
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class GenerationRequest(HashedPrompt):
+    """One prompt to go on from."""
 
     request_id: str
-    token_ids: npt.NDArray[np.int32]
-    """[num_prompt_tokens], int32."""
-    block_hashes: bytes
-    """16 bytes for each full block."""
-    scopes: Sequence[tuple[bytes, int]]
-    """(namespace, number of blocks), in order."""
-    hash_epoch: int
+    """Of the completion, unique; `blocks_of` knows it by this."""
     sampling: Sampling
     tenant: str = ""
 
@@ -107,7 +100,7 @@ class BackendSnapshot:
     num_waiting: int
 
 
-class Backend(Protocol):
+class Backend(CacheControl, Protocol):
     """Something that generates. `start` returns at once; `ready()` tells when it serves."""
 
     async def start(self) -> None:

@@ -1,4 +1,4 @@
-"""`/admin/v1`: what the operator sees. Every route needs the admin key."""
+"""`/admin/v1`: what the operator sees and changes. Every route needs the admin key."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from fastapi import APIRouter, Depends, Header
 
 from gateway.auth import Authenticator
 from gateway.backends.base import Backend
-from gateway.routes.snapshot import snapshot_in_time
+from gateway.recent import RecentRequests
+from gateway.routes.admin_blocks import add_block_routes
+from gateway.routes.admin_cache import add_cache_routes
 
 
-def admin_router(backend: Backend, authenticator: Authenticator) -> APIRouter:
+def admin_router(backend: Backend, authenticator: Authenticator, recent: RecentRequests) -> APIRouter:
     """Build the routes."""
 
     async def check_key(authorization: Annotated[str | None, Header()] = None) -> None:
@@ -19,15 +21,7 @@ def admin_router(backend: Backend, authenticator: Authenticator) -> APIRouter:
 
     router = APIRouter(prefix="/admin/v1", dependencies=[Depends(check_key)])
 
-    @router.get("/cache")
-    async def cache() -> dict[str, int | dict[str, int]]:
-        """One consistent look at the block pool: total = free + cached + active."""
-        snapshot = await snapshot_in_time(backend)
-        return {
-            **snapshot.blocks,
-            "num_running": snapshot.num_running,
-            "num_waiting": snapshot.num_waiting,
-            "counters": dict(snapshot.counters),
-        }
-
+    # Not included as routers of their own: those hide their paths, which are the labels of the metrics.
+    add_cache_routes(router, backend)
+    add_block_routes(router, backend, recent)
     return router

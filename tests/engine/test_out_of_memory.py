@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.batch import SchedulerOutput, StepOutput
+from engine.calls import WarmPrompt, WarmRefusal
 from engine.errors import is_out_of_memory
 from tests.support.chain_runner import ChainRunner, expected_tokens
-from tests.support.engine_factory import Transcript, add_request, make_engine
+from tests.support.engine_factory import Transcript, add_request, hashed, make_engine
 
 SHARED = [7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18]
 
@@ -71,6 +72,19 @@ def test_a_request_that_is_alone_ends_with_an_error_that_says_to_try_again_and_t
     assert engine.cache.snapshot().active_blocks == 0
 
 
+def test_a_request_beside_a_warm_up_goes_on_and_the_warm_up_is_given_up() -> None:
+    engine, _ = make_engine(PoorRunner(max_requests=1))
+    said = Transcript()
+    add_request(engine, "a", [1, 2, 3], max_tokens=5)
+    beside = said.call(engine, WarmPrompt(**hashed(engine, [5] * 30)))
+    said.run(engine)
+    assert said.tokens["a"] == expected_tokens([1, 2, 3], 5)
+    assert said.outcomes[beside].refusal is WarmRefusal.FAILED
+    alone = said.call(engine, WarmPrompt(**hashed(engine, [5] * 30)))
+    said.run(engine)
+    assert said.outcomes[alone].refusal is None
+
+
 def test_more_run_again_when_memory_is_back() -> None:
     engine, runner = make_engine(PoorRunner(max_requests=1), max_num_seqs=4)
     for i in range(4):
@@ -109,6 +123,8 @@ def test_any_shortage_gives_right_answers_or_an_error_and_leaks_nothing(data: st
     for i in range(data.draw(st.integers(2, 8), label="requests sent")):
         shared = data.draw(st.integers(0, len(SHARED)), label="shared")
         prompts[str(i)] = [*SHARED[:shared], *data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=20))]
+        if data.draw(st.booleans(), label="warm-up"):
+            said.call(engine, WarmPrompt(**hashed(engine, prompts[str(i)])))
         add_request(engine, str(i), prompts[str(i)], max_tokens=8, ignore_eos=True)
         for _ in range(data.draw(st.integers(0, 4), label="steps")):
             said.step(engine)

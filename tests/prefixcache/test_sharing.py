@@ -29,6 +29,14 @@ def test_admit_beyond_the_cap_gets_private_copies():
     assert snapshot.counters["copied_tokens"] == 2 * BLOCK
 
 
+def test_reasons_come_in_the_order_of_the_blocks():
+    cache = make_cache(16, max_shared_ratio=1 / 16, max_pinned_ratio=0, min_partial_tokens=3)
+    owner = running(cache, 1, 2, [1, 2, 3, 4, 5, 6, 7, 8], [9])
+    allocation = admit(cache, make_prompt(1, 2, [1, 2, 3, 4, 0, 0, 0, 0], 3))
+    assert list(allocation.reasons) == [Reason.HIT, Reason.SHARE_CAP, Reason.COPIED, Reason.DIVERGED]
+    assert [copy.src for copy in allocation.copies] == owner.block_ids[1:3]
+
+
 def test_admit_unreferenced_blocks_need_no_room_under_the_cap():
     cache = make_cache(16, max_shared_ratio=0.0, max_pinned_ratio=0)
     serve(cache, make_prompt(1, 2, 3))

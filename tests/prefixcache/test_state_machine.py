@@ -28,6 +28,7 @@ from prefixcache import (
     PrefixCacheConfig,
     Priority,
     Prompt,
+    Reason,
     Scope,
     hash_blocks,
 )
@@ -46,6 +47,10 @@ SCOPES = [
     (Scope(PUBLIC, 1), Scope(TENANT_B, 0)),
     (Scope(TENANT_A, 1), Scope(TENANT_A, 0)),
     (Scope(PUBLIC, 1), Scope(PUBLIC, 99), Scope(TENANT_A, 0)),
+]
+ORDER_OF_BLOCKS = [
+    *(Reason.DISABLED, Reason.HIT, Reason.SHARE_CAP, Reason.COPIED, Reason.NOT_READY),
+    *(Reason.EVICTED, Reason.BELOW_MIN_REUSE, Reason.DIVERGED, Reason.COLD_RESTART, Reason.NEVER_CACHED),
 ]
 TEXTS = [[1] * BLOCK, [1] * (BLOCK - 2) + [2, 2], [3] * BLOCK]
 
@@ -131,6 +136,9 @@ class CacheMachine(RuleBasedStateMachine):
         assert allocation.num_cached_tokens in (promised, len(match.chain) * BLOCK)
         assert allocation.num_cached_tokens < match.tokens.num_tokens
         assert sum(allocation.reasons.values()) == len(allocation.table.block_ids)
+        assert list(allocation.reasons) == sorted(allocation.reasons, key=ORDER_OF_BLOCKS.index)
+        num_hits = allocation.reasons.get(Reason.HIT, 0)
+        assert allocation.table.block_ids[:num_hits] == match.chain[:num_hits]
         self.kv.perform(allocation.copies)
         self.kv.check(allocation.table, allocation.num_cached_tokens)
         self.tables.append(allocation.table)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
+from engine.calls import Call, Order, Outcome, Reply
 from engine.config import CacheConfig, EngineConfig, SchedulerConfig
-from engine.llm_engine import LLMEngine
+from engine.llm_engine import FromEngine, LLMEngine
 from engine.messages import AddRequest, Admitted, RequestFailed, SamplingParams, StepOutputs
 from prefixcache.hashing import hash_blocks, namespace
 from prefixcache.interface import Scope
@@ -40,10 +44,27 @@ def make_config(
     )
 
 
-def make_engine(runner: ChainRunner | None = None, **config: object) -> tuple[LLMEngine, ChainRunner]:
+def make_engine(
+    runner: ChainRunner | None = None, *, clock: Callable[[], float] = time.monotonic, **config: object
+) -> tuple[LLMEngine, ChainRunner]:
     """An engine over a chain runner."""
     runner = runner or ChainRunner()
-    return LLMEngine(make_config(block_size=runner.block_size, **config), runner, hash_seed=7), runner  # type: ignore[arg-type]
+    settings = make_config(block_size=runner.block_size, **config)  # type: ignore[arg-type]
+    return LLMEngine(settings, runner, hash_seed=7, clock=clock), runner
+
+
+def hashed(engine: LLMEngine, prompt: Sequence[int], *, scope: str = "public") -> dict[str, Any]:
+    """The fields of a `HashedPrompt`, as the gateway makes them."""
+    token_ids = np.asarray(prompt, dtype=np.int32)
+    scopes = (Scope(namespace({"model": "test"}, scope=scope), 0),)
+    return {
+        "token_ids": token_ids.tobytes(),
+        "block_hashes": hash_blocks(
+            token_ids, block_size=engine.cache.config.block_size, scopes=scopes, seed=engine.hash_seed
+        ),
+        "scopes": [(scope.namespace, scope.num_blocks) for scope in scopes],
+        "hash_epoch": engine.hash_epoch,
+    }
 
 
 def add_request(
@@ -57,16 +78,10 @@ def add_request(
     **sampling: object,
 ) -> None:
     """Send a prompt as the gateway would."""
-    token_ids = np.asarray(prompt, dtype=np.int32)
-    scopes = (Scope(namespace({"model": "test"}, scope=scope), 0),)
-    hashes = hash_blocks(token_ids, block_size=engine._config.cache.block_size, scopes=scopes, seed=engine.hash_seed)
     engine.add(
         AddRequest(
             request_id=request_id,
-            token_ids=token_ids.tobytes(),
-            block_hashes=hashes,
-            scopes=[(s.namespace, s.num_blocks) for s in scopes],
-            hash_epoch=engine.hash_epoch,
+            **hashed(engine, prompt, scope=scope),
             sampling=SamplingParams(max_tokens=max_tokens, **sampling),  # type: ignore[arg-type]
             tenant=tenant,
         )
@@ -83,16 +98,37 @@ class Transcript:
         self.finish: dict[str, str] = {}
         self.admitted: dict[str, Admitted] = {}
         self.failed: dict[str, RequestFailed] = {}
+        self.outcomes: dict[int, Outcome] = {}
+        self._call_ids = itertools.count()
+
+    def call(self, engine: LLMEngine, order: Order) -> int:
+        """Give an order and take what it is answered at once; returns the call's number."""
+        call_id = next(self._call_ids)
+        self._take(engine.call(Call(call_id, order)))
+        return call_id
+
+    def ask(self, engine: LLMEngine, order: Order) -> Any:
+        """Give an order that is answered at once."""
+        return self.outcomes[self.call(engine, order)]
 
     def step(self, engine: LLMEngine) -> None:
         """Run one step and take its messages."""
-        for message in engine.step():
+        self._take(engine.step())
+        self._num_steps += 1
+        if self._num_steps % self._check_every == 0:
+            engine.cache.check_integrity()
+
+    def _take(self, messages: Sequence[FromEngine]) -> None:
+        for message in messages:
             match message:
                 case Admitted():
                     assert message.request_id not in self.admitted, "admitted twice"
                     self.admitted[message.request_id] = message
                 case RequestFailed():
                     self.failed[message.request_id] = message
+                case Reply(call_id, outcome):
+                    assert call_id not in self.outcomes, "answered twice"
+                    self.outcomes[call_id] = outcome
                 case StepOutputs(outputs):
                     for output in outputs:
                         key = f"{output.request_id}/{output.index}" if output.index else output.request_id
@@ -100,9 +136,6 @@ class Transcript:
                         self.tokens.setdefault(key, []).extend(output.token_ids)
                         if output.finish_reason:
                             self.finish[key] = output.finish_reason
-        self._num_steps += 1
-        if self._num_steps % self._check_every == 0:
-            engine.cache.check_integrity()
 
     def run(self, engine: LLMEngine, *, max_steps: int = 10_000) -> Transcript:
         """Step until there is no work."""

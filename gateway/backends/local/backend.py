@@ -16,8 +16,10 @@ from pathlib import Path
 from engine.config import EngineConfig
 from engine.messages import EngineReady
 from gateway.backends.base import BackendSnapshot, BackendUnavailableError, GenerationRequest, ModelInfo
+from gateway.backends.control import CacheOptions
 from gateway.backends.local.generation import LocalGeneration
 from gateway.backends.local.life import WorkerLife
+from gateway.backends.local.orders import WorkerOrders
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +46,7 @@ class Supervision:
     """A life that lasted longer resets the back-off."""
 
 
-class LocalBackend:
+class LocalBackend(WorkerOrders):
     """A supervised worker process behind the `Backend` protocol."""
 
     def __init__(
@@ -57,6 +59,7 @@ class LocalBackend:
         self._config = config
         self._supervision = supervision or Supervision()
         self._command = command
+        self._options: CacheOptions | None = None
         self._life: WorkerLife | None = None
         self._task: asyncio.Task[None] | None = None
         self._state = "stopped"
@@ -98,9 +101,9 @@ class LocalBackend:
 
     def model_info(self) -> ModelInfo:
         """Return facts of the running model."""
-        ready = self._serving()[1]
+        life, ready = self._serving()
         return ModelInfo(
-            max_model_len=ready.max_model_len,
+            max_model_len=min(ready.max_model_len, life.max_request_tokens or ready.max_model_len),
             block_size=ready.block_size,
             hash_seed=ready.hash_seed,
             hash_epoch=ready.hash_epoch,
@@ -122,6 +125,29 @@ class LocalBackend:
         """Ask the worker between two of its steps."""
         answer = await self._serving()[0].snapshot()
         return BackendSnapshot(answer.blocks, answer.counters, answer.num_running, answer.num_waiting)
+
+    async def set_cache_options(
+        self, *, max_shared_ratio: float | None = None, growth_reserve: int | None = None
+    ) -> CacheOptions:
+        """Change what may change while serving; later lives of the worker begin with it."""
+        options = await super().set_cache_options(max_shared_ratio=max_shared_ratio, growth_reserve=growth_reserve)
+        self._options = options
+        return options
+
+    def _present_config(self) -> EngineConfig:
+        if self._options is None:
+            return self._config
+        cache, ratio = self._config.cache, self._options.max_shared_ratio
+        cache = dataclasses.replace(
+            cache,
+            max_shared_ratio=ratio,
+            max_pinned_ratio=min(cache.max_pinned_ratio, ratio),
+            growth_reserve=self._options.growth_reserve,
+        )
+        return dataclasses.replace(self._config, cache=cache)
+
+    def _present_life(self) -> WorkerLife:
+        return self._serving()[0]
 
     def _serving(self) -> tuple[WorkerLife, EngineReady]:
         if self._life is None or self._life.ready is None:
@@ -170,7 +196,7 @@ class LocalBackend:
         self._life = life
         announce = asyncio.create_task(self._announce(life))
         try:
-            return await life.run(self._command, self._config), life.fatal
+            return await life.run(self._command, self._present_config()), life.fatal
         finally:
             self._life = None
             announce.cancel()

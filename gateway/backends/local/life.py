@@ -14,11 +14,14 @@ import itertools
 import os
 import sys
 import time
+from collections import OrderedDict
+from typing import Any
 
 import msgspec
 import zmq
 import zmq.asyncio
 
+from engine.calls import Call, CancelCall, Order, Outcome, Reply
 from engine.config import EngineConfig
 from engine.messages import (
     AbortRequest,
@@ -43,8 +46,11 @@ from gateway.backends.base import (
     GenerationRequest,
     RequestRejectedError,
 )
+from gateway.backends.control import HashedPrompt
 from gateway.backends.local.generation import LocalGeneration
 
+MAX_NAMED_REQUESTS = 4096
+"""More than run, wait or are remembered by the worker at once."""
 STOP_SECONDS = 10.0
 """A worker that has not ended so long after SIGTERM is killed."""
 
@@ -65,11 +71,15 @@ class WorkerLife:
         self._socket.linger = 0
         self._socket.bind(endpoint)
         self._generations: dict[str, LocalGeneration] = {}
-        self._snapshots: dict[int, asyncio.Future[EngineSnapshot]] = {}
+        self._wire_ids: OrderedDict[str, str] = OrderedDict()
+        """request_id -> its short name on the wire, of the last requests."""
+        self._questions: dict[int, asyncio.Future[EngineSnapshot | Outcome]] = {}
         self._last_word = time.monotonic()
         self._ids = itertools.count()
         self.process_id: int | None = None
         self.ready: EngineReady | None = None
+        self.max_request_tokens: int | None = None
+        """What pins leave of the limit; None: none was made or given back yet."""
         self.became_ready = asyncio.Event()
         self.fatal: str | None = None
         """Why another life would end the same way."""
@@ -119,15 +129,15 @@ class WorkerLife:
     async def add(self, request: GenerationRequest) -> LocalGeneration:
         """Send a request and wait until it is admitted; cancelling the wait aborts it."""
         wire_id = str(next(self._ids))
+        self._wire_ids[request.request_id] = wire_id
+        if len(self._wire_ids) > MAX_NAMED_REQUESTS:
+            self._wire_ids.popitem(last=False)
         generation = LocalGeneration(abort=functools.partial(self._abort, wire_id))
         self._generations[wire_id] = generation
         self._send(
             AddRequest(
                 request_id=wire_id,
-                token_ids=request.token_ids.tobytes(),
-                block_hashes=request.block_hashes,
-                scopes=list(request.scopes),
-                hash_epoch=request.hash_epoch,
+                **prompt_fields(request),
                 sampling=SamplingParams(**dataclasses.asdict(request.sampling)),
                 tenant=request.tenant,
             )
@@ -142,13 +152,33 @@ class WorkerLife:
     async def snapshot(self) -> EngineSnapshot:
         """Ask the worker for its numbers."""
         call_id = next(self._ids)
-        answer: asyncio.Future[EngineSnapshot] = asyncio.get_running_loop().create_future()
-        self._snapshots[call_id] = answer
-        self._send(GetSnapshot(call_id))
+        snapshot = await self._ask(call_id, GetSnapshot(call_id))
+        assert isinstance(snapshot, EngineSnapshot)
+        return snapshot
+
+    async def call(self, order: Order) -> Outcome:
+        """Have an order carried out; cancelling the wait ends the work on it."""
+        call_id = next(self._ids)
+        try:
+            outcome = await self._ask(call_id, Call(call_id, order))
+        except asyncio.CancelledError:
+            self._send(CancelCall(call_id))
+            raise
+        assert not isinstance(outcome, EngineSnapshot)
+        return outcome
+
+    def wire_id(self, request_id: str) -> str | None:
+        """Return what the worker knows one of the last requests by."""
+        return self._wire_ids.get(request_id)
+
+    async def _ask(self, call_id: int, question: ToWorker) -> EngineSnapshot | Outcome:
+        answer: asyncio.Future[EngineSnapshot | Outcome] = asyncio.get_running_loop().create_future()
+        self._questions[call_id] = answer
+        self._send(question)
         try:
             return await answer
         finally:
-            self._snapshots.pop(call_id, None)
+            self._questions.pop(call_id, None)
 
     def _abort(self, wire_id: str) -> None:
         if self._generations.pop(wire_id, None) is not None:
@@ -181,8 +211,8 @@ class WorkerLife:
                 if generation := self._generations.pop(wire_id, None):
                     error = BackendOverloadedError(why) if retryable else RequestRejectedError(why, param=param)
                     generation.fail(error)
-            case EngineSnapshot() as snapshot:
-                self._answer(snapshot)
+            case (EngineSnapshot(call_id) as said) | Reply(call_id, said):
+                self._answer(call_id, said)
             case EngineReady() as ready:
                 self.ready = ready
                 self.became_ready.set()
@@ -197,10 +227,10 @@ class WorkerLife:
             del self._generations[output.request_id]
         generation.push(output.token_ids, output.finish_reason)
 
-    def _answer(self, snapshot: EngineSnapshot) -> None:
-        answer = self._snapshots.pop(snapshot.call_id, None)
+    def _answer(self, call_id: int, said: EngineSnapshot | Outcome) -> None:
+        answer = self._questions.pop(call_id, None)
         if answer is not None and not answer.done():
-            answer.set_result(snapshot)
+            answer.set_result(said)
 
     async def _watch(self) -> float:
         """Return, with the limit, when the worker has been silent for too long."""
@@ -217,11 +247,21 @@ class WorkerLife:
         for generation in self._generations.values():
             generation.fail(BackendFailedError(why, retry_after_seconds=self._retry_after_seconds))
         self._generations.clear()
-        for answer in self._snapshots.values():
+        for answer in self._questions.values():
             if not answer.done():
                 answer.set_exception(BackendFailedError(why))
         self._socket.close()
         self._context.term()
+
+
+def prompt_fields(prompt: HashedPrompt) -> dict[str, Any]:
+    """Return the fields of the engine's own `HashedPrompt`."""
+    return {
+        "token_ids": prompt.token_ids.tobytes(),
+        "block_hashes": prompt.block_hashes,
+        "scopes": list(prompt.scopes),
+        "hash_epoch": prompt.hash_epoch,
+    }
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

@@ -11,19 +11,15 @@ from gateway.backends.base import (
     Admission,
     BackendFailedError,
     BackendSnapshot,
-    BackendUnavailableError,
     GenerationRequest,
     ModelInfo,
     TokenBatch,
 )
-
-HASH_BYTES = 16
-BLOCK_SIZE = 8
-TOTAL_BLOCKS = 1000
+from tests.gateway.support.fake_control import BLOCK_SIZE, TOTAL_BLOCKS, FakeControl, keys_of
 
 
 @dataclass
-class FakeBackend:
+class FakeBackend(FakeControl):
     """What a test may set, and what it may look at afterwards."""
 
     reply: Sequence[int] = ()
@@ -37,20 +33,16 @@ class FakeBackend:
     """Batches before the engine dies."""
     reject: Exception | None = None
     """Raised in place of an admission."""
-    is_up: bool = True
     eos_token_id: int = 0
     max_model_len: int = 512
     admit: asyncio.Event | None = None
     """Admission waits for it."""
 
     requests: list[GenerationRequest] = field(default_factory=list)
-    live: set[str] = field(default_factory=set)
-    """Waiting or running."""
     aborted: list[str] = field(default_factory=list)
     """Left before their end, while waiting or running."""
     num_started: int = 0
     num_stopped: int = 0
-    _cached: set[bytes] = field(default_factory=set)
     _stopped: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def start(self) -> None:
@@ -123,25 +115,19 @@ class FakeBackend:
         else:
             await asyncio.sleep(0)
 
-    def _check_up(self) -> None:
-        if not self.is_up:
-            raise BackendUnavailableError("the engine restarts", retry_after_seconds=3)
-
     def _admission(self, request: GenerationRequest) -> Admission:
         """Reuse the blocks whose hashes were seen, but never the last token's."""
-        hashes = request.block_hashes
-        keys = [hashes[start : start + HASH_BYTES] for start in range(0, len(hashes), HASH_BYTES)]
+        keys = keys_of(request)
         num_tokens = len(request.token_ids)
-        num_hits = 0
-        while num_hits < (num_tokens - 1) // BLOCK_SIZE and keys[num_hits] in self._cached:
-            num_hits += 1
+        num_hits = min(self._num_cached(request), (num_tokens - 1) // BLOCK_SIZE)
         self._cached.update(keys)
         reasons = {}
         if num_hits:
             reasons["hit"] = num_hits
         if len(keys) > num_hits:
             reasons["diverged" if num_hits else "never_cached"] = len(keys) - num_hits
-        return Admission(num_tokens, num_hits * BLOCK_SIZE, reasons)
+        admission = self._admissions[request.request_id] = Admission(num_tokens, num_hits * BLOCK_SIZE, reasons)
+        return admission
 
 
 class FakeGeneration:

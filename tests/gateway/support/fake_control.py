@@ -1,0 +1,121 @@
+"""The part of the fake backend that is asked about its cache: a set of block hashes, pins by handle, two options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from gateway.backends.base import Admission, BackendUnavailableError, RequestRejectedError
+from gateway.backends.control import BlockInfo, CacheOptions, HashedPrompt, PinOutcome, RequestBlocks, WarmUp
+from prefixcache.interface import Explanation, Reason
+
+HASH_BYTES = 16
+BLOCK_SIZE = 8
+TOTAL_BLOCKS = 1000
+
+
+@dataclass
+class FakeControl:
+    """What a test may set, and what it may look at afterwards."""
+
+    is_up: bool = True
+    live: set[str] = field(default_factory=set)
+    """Waiting or running."""
+    warm_refusal: str | None = None
+    pinned_blocks_limit: int = 250
+    options: CacheOptions = field(default_factory=lambda: CacheOptions(0.5, 256))
+    warmed: list[HashedPrompt] = field(default_factory=list)
+    pins: dict[str, set[bytes]] = field(default_factory=dict)
+    priorities: dict[str, tuple[int, float | None]] = field(default_factory=dict)
+    """Handle -> level and seconds; none ever expires."""
+    _cached: set[bytes] = field(default_factory=set)
+    _admissions: dict[str, Admission] = field(default_factory=dict)
+
+    async def warm(self, prompt: HashedPrompt) -> WarmUp:
+        self._check_up()
+        self.warmed.append(prompt)
+        if self.warm_refusal is None:
+            self._cached.update(keys_of(prompt))
+        return WarmUp(self._num_cached(prompt) * BLOCK_SIZE, self.warm_refusal)
+
+    async def pin(self, handle: str, prompt: HashedPrompt) -> PinOutcome:
+        self._check_up()
+        keys = set(keys_of(prompt)[: self._num_cached(prompt)])
+        others = set().union(*(pinned for name, pinned in self.pins.items() if name != handle))
+        refusal = None
+        if not keys:
+            refusal = "not_cached"
+        elif len(others | keys) > self.pinned_blocks_limit:
+            refusal = "max_pinned_ratio"
+        else:
+            self.pins[handle] = keys
+        num_pinned = len(set().union(*self.pins.values()))
+        return PinOutcome(refusal, len(keys), num_pinned, self.pinned_blocks_limit, num_pinned, TOTAL_BLOCKS // 2)
+
+    async def unpin(self, handle: str) -> bool:
+        self._check_up()
+        return self.pins.pop(handle, None) is not None
+
+    async def prioritize(self, handle: str, prompt: HashedPrompt, *, level: int, seconds: float | None = None) -> int:
+        self._check_up()
+        if level < 1:
+            raise RequestRejectedError(f"level: got {level}, wanted at least 1", param="level")
+        self.priorities[handle] = (level, seconds)
+        return self._num_cached(prompt)
+
+    async def end_priority(self, handle: str) -> bool:
+        self._check_up()
+        return self.priorities.pop(handle, None) is not None
+
+    async def set_cache_options(
+        self, *, max_shared_ratio: float | None = None, growth_reserve: int | None = None
+    ) -> CacheOptions:
+        self._check_up()
+        given = {"max_shared_ratio": max_shared_ratio, "growth_reserve": growth_reserve}
+        self.options = replace(self.options, **{name: value for name, value in given.items() if value is not None})
+        return self.options
+
+    async def blocks_of(self, request_id: str) -> RequestBlocks | None:
+        self._check_up()
+        admission = self._admissions.get(request_id)
+        if admission is None:
+            return None
+        reasons = [reason for reason, count in admission.reasons.items() for _ in range(count)]
+        return RequestBlocks(
+            status="running" if request_id in self.live else "ended",
+            num_prompt_tokens=admission.num_prompt_tokens,
+            num_cached_tokens=admission.num_cached_tokens,
+            reasons=admission.reasons,
+            blocks=[
+                BlockInfo(number, "ready", 1, shared=False, pinned=False, num_tokens=BLOCK_SIZE, reason=reason)
+                for number, reason in enumerate(reasons)
+            ],
+        )
+
+    async def explain(self, prompt: HashedPrompt, *, reveal_other_scopes: bool = False) -> Explanation:
+        self._check_up()
+        num_blocks = self._num_cached(prompt)
+        is_whole = num_blocks == len(keys_of(prompt))
+        return Explanation(
+            num_prompt_tokens=len(prompt.token_ids),
+            num_cached_tokens=num_blocks * BLOCK_SIZE,
+            num_common_tokens=num_blocks * BLOCK_SIZE,
+            num_pending_tokens=0,
+            diverging_token=None,
+            prompt_token_id=None,
+            cached_token_id=None,
+            reason=Reason.HIT if is_whole else Reason.DIVERGED if num_blocks else Reason.NEVER_CACHED,
+        )
+
+    def _check_up(self) -> None:
+        if not self.is_up:
+            raise BackendUnavailableError("the engine restarts", retry_after_seconds=3)
+
+    def _num_cached(self, prompt: HashedPrompt) -> int:
+        """Leading blocks."""
+        keys = keys_of(prompt)
+        return next((number for number, key in enumerate(keys) if key not in self._cached), len(keys))
+
+
+def keys_of(prompt: HashedPrompt) -> list[bytes]:
+    hashes = prompt.block_hashes
+    return [hashes[start : start + HASH_BYTES] for start in range(0, len(hashes), HASH_BYTES)]
