@@ -71,10 +71,11 @@ class ChatCompletions:
         services = self._services
         arrived_at = services.clock()
         request_id: str = scope["state"]["request_id"]
-        identity = services.authenticator.identify(Headers(scope=scope).get("authorization"))
+        identity = services.authenticator.identify(Headers(scope=scope))
         try:
             chat = await services.ingress.parse(await read_body(receive))
             self._check_model(chat.model)
+            identity.check_model(chat.model)
             services.metrics.count_unknown_fields(chat.unknown_fields)
             head = AnswerHead(f"chatcmpl-{uuid.uuid4().hex}", int(time.time()), services.model_name)
             stream = EventStream(send, services.clock)

@@ -1,18 +1,21 @@
-"""`/admin/v1`: what the operator sees. Every route needs the admin key."""
+"""`/admin/v1`: what the operator sees and changes. Every route needs the admin key."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header
 
 from gateway.auth import Authenticator
 from gateway.backends.base import Backend
+from gateway.routes.admin_keys import keys_router, tenants_router
 from gateway.routes.snapshot import snapshot_in_time
+from gateway.settings import Settings
+from gateway.storage.store import Store
 
 
-def admin_router(backend: Backend, authenticator: Authenticator) -> APIRouter:
-    """Build the routes."""
+def admin_router(backend: Backend, authenticator: Authenticator, settings: Settings, store: Store | None) -> APIRouter:
+    """Build the routes; those of a store only where there is one."""
 
     async def check_key(authorization: Annotated[str | None, Header()] = None) -> None:
         authenticator.check_admin(authorization)
@@ -30,4 +33,12 @@ def admin_router(backend: Backend, authenticator: Authenticator) -> APIRouter:
             "counters": dict(snapshot.counters),
         }
 
+    @router.get("/config")
+    async def config() -> dict[str, Any]:
+        """Every option as it is in force, secrets masked."""
+        return settings.shown()
+
+    if store is not None:
+        router.include_router(tenants_router(store))
+        router.include_router(keys_router(store))
     return router

@@ -43,15 +43,17 @@ class SystemRoutes:
 
     async def models(self, request: Request) -> Response:
         """List the one model."""
-        self._authenticator.identify(request.headers.get("authorization"))
-        return _json({"object": "list", "data": [self._model()]})
+        identity = self._authenticator.identify(request.headers)
+        may_use = identity.models is None or self._model_name in identity.models
+        return _json({"object": "list", "data": [self._model()] if may_use else []})
 
     async def model(self, request: Request) -> Response:
         """Describe one model."""
-        self._authenticator.identify(request.headers.get("authorization"))
+        identity = self._authenticator.identify(request.headers)
         name = request.path_params["model_id"]
         if name != self._model_name:
             raise ModelNotFoundError(f"model: got {shown(name)}, wanted {self._model_name!r}", param="model")
+        identity.check_model(name)
         return _json(self._model())
 
     async def health(self, _: Request) -> Response:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from gateway.app import create_app
+from gateway.auth import NoKeys
 from gateway.commands.serve import run
 from gateway.model_files import ModelFiles
 from gateway.settings import Settings
@@ -25,7 +26,7 @@ def main(folder: str, kind: str = "ready", grace_seconds: str = "10", port: str 
     backend = FailedBackend(is_up=False) if kind == "failed" else FakeBackend(reply=[40, 41, 0])
     backend.delay_seconds = 600 if kind == "slow" else 0
     app = create_app(settings, backend, files)
-    return run(app, backend, settings, model_name=files.name, grace_seconds=float(grace_seconds))
+    return run(app, backend, settings, model_name=files.name, keys=NoKeys(), grace_seconds=float(grace_seconds))
 
 
 if __name__ == "__main__":
