@@ -15,6 +15,7 @@ from starlette.routing import Route
 
 from gateway.auth import Authenticator, KeyStore, NoKeys
 from gateway.backends.base import Backend, BackendError
+from gateway.chat import PATH as CHAT_PATH
 from gateway.chat import PING_SECONDS, ChatCompletions, ChatServices
 from gateway.errors import GatewayError, StorageUnavailableError, problem_of
 from gateway.ingress import Ingress
@@ -61,6 +62,8 @@ def create_app(
     Raises: ChatTemplateError: the model's template does not compile; ModelFilesError: its tokenizer cannot be read.
     """
     metrics = GatewayMetrics()
+    if store is not None:
+        metrics.watch_store(store)
     keys = keys or (store.ring if store else NoKeys())
     authenticator = Authenticator(keys, host=settings.host, admin_key=settings.admin_key)
     tokenizer = Tokenizer(model_files.tokenizer_file)
@@ -74,11 +77,12 @@ def create_app(
         tokenizer=tokenizer,
         authenticator=authenticator,
         metrics=metrics,
+        log=store.log if store else None,
         ping_seconds=ping_seconds,
     )
     # The paths that take all the traffic are plain ASGI: no model per request, nothing of FastAPI's between.
     routes = [
-        Route("/v1/chat/completions", ChatCompletions(chat), methods=["POST"]),
+        Route(CHAT_PATH, ChatCompletions(chat), methods=["POST"]),
         *SystemRoutes(backend, authenticator, metrics, model_files.name).routes(),
     ]
     admin = admin_router(backend, authenticator, settings, store)

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Depends, Header
 from gateway.auth import Authenticator
 from gateway.backends.base import Backend
 from gateway.routes.admin_keys import keys_router, tenants_router
+from gateway.routes.admin_requests import requests_router
 from gateway.routes.snapshot import snapshot_in_time
 from gateway.settings import Settings
 from gateway.storage.store import Store
@@ -41,4 +42,5 @@ def admin_router(backend: Backend, authenticator: Authenticator, settings: Setti
     if store is not None:
         router.include_router(tenants_router(store))
         router.include_router(keys_router(store))
+        router.include_router(requests_router(store))
     return router

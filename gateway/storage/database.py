@@ -11,6 +11,7 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -52,6 +53,7 @@ class Database:
 
         Raises: StorageUnavailableError: the database does not answer, or not in time.
         """
+        self._check_file()
         with _named_failure():
             async with asyncio.timeout(self._transaction_seconds), self._engine.connect() as connection:
                 yield connection
@@ -62,6 +64,7 @@ class Database:
 
         Raises: StorageUnavailableError: nothing was written, or the connection broke while it was committed.
         """
+        self._check_file()
         with _named_failure():
             async with asyncio.timeout(self._transaction_seconds), self._writing, self._engine.connect() as connection:
                 await connection.execution_options(**{_WRITES: True})
@@ -81,6 +84,11 @@ class Database:
         """
         async with self.read() as connection:
             return int((await connection.execute(select(STATE.c.change_counter))).scalar_one())
+
+    def _check_file(self) -> None:
+        """Ask first: the driver leaves a thread behind where it opens nothing."""
+        if self.is_sqlite and not Path(self.place).exists():
+            raise StorageUnavailableError(f"the database's file {self.place} is missing")
 
     async def close(self) -> None:
         """Close all connections."""

@@ -12,6 +12,8 @@ from gateway.storage.key_ring import POLL_SECONDS, ChangeWatcher, KeyRing
 from gateway.storage.keys import ApiKeys
 from gateway.storage.opening import open_database
 from gateway.storage.pepper import Pepper, check_pepper, load_pepper
+from gateway.storage.request_log import RequestLog
+from gateway.storage.retention import DEFAULT_RETENTION, Retention
 from gateway.storage.tenants import Tenants
 
 
@@ -24,6 +26,7 @@ class Store:
         keys: API keys, for the operator.
         ring: API keys, for requests.
         watcher: keeps the ring as the database is.
+        log: what requests came.
     """
 
     def __init__(
@@ -31,6 +34,8 @@ class Store:
         database: Database,
         pepper: Pepper,
         *,
+        retention: Retention = DEFAULT_RETENTION,
+        keeps_content: bool = False,
         clock: Callable[[], float] = time.time,
         poll_seconds: float = POLL_SECONDS,
     ) -> None:
@@ -39,6 +44,7 @@ class Store:
         self.keys = ApiKeys(database, pepper, clock)
         self.ring = KeyRing(database, pepper, clock)
         self.watcher = ChangeWatcher(database, self.ring.refresh, poll_seconds=poll_seconds)
+        self.log = RequestLog(database, retention, keeps_content=keeps_content)
 
     async def start(self) -> None:
         """Read the keys; only then may anybody be let in.
@@ -47,10 +53,12 @@ class Store:
         """
         await self.ring.refresh()
         self.watcher.start()
+        self.log.start()
 
     async def stop(self) -> None:
         """Close everything."""
         await self.watcher.stop()
+        await self.log.stop()
         await self.database.close()
 
 
@@ -76,4 +84,9 @@ def open_store(settings: Settings) -> Store:
     Raises: DatabaseSetupError: what is wrong.
     """
     database = open_database(settings.database_url, create=False)
-    return Store(database, load_pepper(settings.pepper, database))
+    return Store(
+        database,
+        load_pepper(settings.pepper, database),
+        retention=Retention(settings.request_log_rows, settings.request_log_days),
+        keeps_content=settings.store_content,
+    )

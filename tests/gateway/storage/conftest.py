@@ -30,6 +30,13 @@ def cluster() -> Iterator[Cluster]:
         yield cluster
 
 
+@pytest.fixture
+def own_cluster() -> Iterator[Cluster]:
+    """For a test that stops it."""
+    with running_cluster() as cluster:
+        yield cluster
+
+
 _numbers = itertools.count()
 
 
@@ -45,6 +52,9 @@ def new_postgres(request: pytest.FixtureRequest) -> Callable[[], str]:
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path, new_postgres: Callable[[], str]) -> str:
     """An empty database."""
+    if request.param == "own-postgresql":
+        own: Cluster = request.getfixturevalue("own_cluster")
+        return own.new_database("test")
     if request.param == "postgresql":
         return new_postgres()
     (tmp_path / "test.db").touch()
@@ -84,14 +94,20 @@ def open_gateway(database: Database, model_files: ModelFiles, backend: FakeBacke
     async def open_one(poll_seconds: float = 0.05, **options: Any) -> AsyncIterator[Gateway]:
         url = database.url.render_as_string(hide_password=False)
         settings = Settings(admin_key="open-sesame", **options)  # type: ignore[arg-type]
-        store = Store(Database(url, transaction_seconds=5), PEPPER, poll_seconds=poll_seconds)
-        app = create_app(settings, backend, model_files, store=store)
+        store = Store(
+            Database(url, transaction_seconds=5),
+            PEPPER,
+            poll_seconds=poll_seconds,
+            keeps_content=settings.store_content,
+        )
+        own_backend = FakeBackend(reply=backend.reply)  # each is stopped with its gateway
+        app = create_app(settings, own_backend, model_files, store=store)
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         async with (
             app.router.lifespan_context(app),
             httpx.AsyncClient(transport=transport, base_url="http://gateway/admin/v1", headers=ADMIN) as admin,
         ):
-            yield Gateway(store, admin, backend)
+            yield Gateway(store, admin, own_backend)
 
     return open_one
 
