@@ -82,7 +82,7 @@ class ChatCompletions:
             await self._serve(entry, identity, arrived_at, receive, send)
         except ClientDisconnectedError:
             services.metrics.aborted_requests.inc()
-            logger.info("client gone request_id=%s", request_id)
+            logger.info("client gone")
         except Exception as error:
             entry.fail(problem_of(error))
             raise
@@ -153,11 +153,13 @@ class ChatCompletions:
         finally:
             generation.abort()
         logger.info(
-            "ended request_id=%s id=%s generated=%d %s",
-            entry.request_id,
-            task.head.completion_id,
-            answer.num_tokens,
-            report.decode(),
+            "ended",
+            extra={
+                "id": entry.completion_id,
+                "tenant": entry.tenant_id,
+                "generated": answer.num_tokens,
+                "cache": report.decode(),
+            },
         )
 
     async def _respond(self, task: _Task, answer: Answer, report: bytes) -> None:
@@ -185,11 +187,11 @@ class ChatCompletions:
                 if task.entry.request_body is not None:  # else an answer is not worth its memory
                     pieces.append(text)
         except (GatewayError, BackendError) as error:
-            logger.warning("failed while streaming request_id=%s: %s", task.entry.request_id, error)
+            logger.warning("failed while streaming: %s", error)
             await self._close_failed(task, error)
             return
         except Exception as error:
-            logger.exception("failed while streaming request_id=%s", task.entry.request_id)
+            logger.exception("failed while streaming")
             await self._close_failed(task, error)
             return
         self._note_end(task, answer, "".join(pieces))

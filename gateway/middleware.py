@@ -6,6 +6,7 @@ import re
 import uuid
 from collections.abc import Collection
 
+import structlog
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -34,6 +35,8 @@ class RequestContext:
             return
         request_id = _request_id(Headers(scope=scope).get("x-request-id"))
         scope.setdefault("state", {})["request_id"] = request_id
+        # For every line of the log from here on, the server's own last ones too; a request has a task of its own.
+        structlog.contextvars.bind_contextvars(request_id=request_id)
         endpoint = scope["path"] if scope["path"] in self._paths else "other"
         status, is_complete = CLIENT_GONE, False
 

@@ -16,6 +16,7 @@ from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_v
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from gateway.config_file import read_config_file
+from gateway.log import LogFormat
 
 BLOCK_SIZES = (8, 16, 32, 64)
 KVCacheDtype = Literal[
@@ -101,8 +102,8 @@ class Settings(BaseSettings):
     """Most rows of the request log; the oldest go."""
     request_log_days: float = Field(30.0, gt=0)
     """Days after which a row of the request log goes."""
-    log_format: Literal["text", "json"] = "text"
-    """How the log is written to stderr, one line each."""
+    log_format: LogFormat = "text"
+    """How the log is written to stderr: text for people, or json, one object a line."""
     heartbeat_timeout: float = Field(60.0, gt=0)
     """Seconds without any word from the engine before it is restarted."""
     start_timeout: float = Field(600.0, gt=0)

@@ -44,7 +44,7 @@ _POLL_SECONDS = 0.1
 def main(argv: Sequence[str]) -> int:
     """Serve a model."""
     settings = parse_options(argv)
-    configure_logging()
+    configure_logging(settings.log_format)
     # Prompts are tokenized one at a time; a pool of threads would only make forking the engine unsafe.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     # Imported here, so that a gateway without an engine of its own does without the engine's packages.
