@@ -73,7 +73,8 @@ class SystemRoutes:
     async def metrics(self, _: Request) -> Response:
         """Print the metrics for Prometheus."""
         snapshot = await self._snapshot()
-        return Response(self._metrics.exposition(snapshot), headers={"content-type": CONTENT_TYPE_LATEST})
+        block_size = self._backend.model_info().block_size if self._backend.ready() else None
+        return Response(self._metrics.exposition(snapshot, block_size), headers={"content-type": CONTENT_TYPE_LATEST})
 
     async def _snapshot(self) -> BackendSnapshot | None:
         try:
