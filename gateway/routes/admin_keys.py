@@ -31,9 +31,8 @@ from gateway.storage.tenants import Tenant
 Json = dict[str, Any]
 
 
-def tenants_router(store: Store) -> APIRouter:
-    """Build the routes of tenants, and of the audit log."""
-    router = APIRouter()
+def add_tenant_routes(router: APIRouter, store: Store) -> None:
+    """Add the routes of tenants, and of the audit log."""
 
     @router.post("/tenants", status_code=201)
     async def create_tenant(request: Request) -> Json:
@@ -55,12 +54,9 @@ def tenants_router(store: Store) -> APIRouter:
         entries = [asdict(entry) | {"created_at": iso_time(entry.created_at)} for entry in page.entries]
         return page_body(entries, page.next_cursor)
 
-    return router
 
-
-def keys_router(store: Store) -> APIRouter:
-    """Build the routes of keys. What changes one is in force on this gateway before it is answered."""
-    router = APIRouter()
+def add_key_routes(router: APIRouter, store: Store) -> None:
+    """Add the routes of keys. What changes one is in force on this gateway before it is answered."""
 
     @router.post("/keys", status_code=201)
     async def create_key(request: Request) -> Json:
@@ -106,8 +102,6 @@ def keys_router(store: Store) -> APIRouter:
         key = await store.keys.revoke(author_of(request), key_id)
         await store.ring.refresh()
         return _key(key)
-
-    return router
 
 
 def author_of(request: Request) -> Author:

@@ -63,9 +63,8 @@ class HistoryQuery(Body):
     until: AwareDatetime | None = None
 
 
-def requests_router(store: Store) -> APIRouter:
-    """Build the routes. What this gateway still holds in memory is written before anything is read."""
-    router = APIRouter()
+def add_request_routes(router: APIRouter, store: Store) -> None:
+    """Add the routes. What this gateway still holds in memory is written before anything is read."""
 
     async def filter_of(query: FilterQuery) -> RequestFilter:
         values = query.model_dump(exclude={"tenant", "key", "since", "until", "limit", "cursor"})
@@ -109,8 +108,6 @@ def requests_router(store: Store) -> APIRouter:
         await store.log.flush()
         rows = await history(store.database, HistorySpan(since, until, tenant_id))
         return page_body([row | {"hour": iso_time(row["hour"])} for row in rows], None)
-
-    return router
 
 
 def _request(row: RequestRow) -> Json:

@@ -27,7 +27,7 @@ CHANNEL = "prefixgate_changes"
 """PostgreSQL's LISTEN and NOTIFY."""
 _CONNECT_SECONDS = 5
 _SQLITE_BUSY_SECONDS = 5
-_TRANSACTION_SECONDS = 20.0
+_TRANSACTION_SECONDS = 10.0
 _WRITES = "prefixgate_writes"
 
 

@@ -109,14 +109,15 @@ class RequestLog:
                 await self._write_batch()
 
     async def _write_on(self) -> None:
-        pruned_at, is_up = 0.0, True
+        prune_at, is_up = 0.0, True
         while True:
             await asyncio.sleep(self._flush_seconds)
             try:
                 await self.flush()
-                if self._clock() - pruned_at >= _PRUNE_SECONDS:
-                    pruned_at = self._clock()
-                    await prune(self._database, self._retention, pruned_at)
+                now = self._clock()
+                if now >= prune_at:
+                    has_more = await prune(self._database, self._retention, now)
+                    prune_at = now if has_more else now + _PRUNE_SECONDS
                 is_up = True
             except StorageUnavailableError as error:
                 if is_up:

@@ -87,6 +87,14 @@ async def test_request_is_remembered_with_all_that_became_of_it(gateway: Gateway
     assert (await gateway.admin.get("/requests/req-none")).status_code == 404
 
 
+async def test_admin_paths_have_labels_of_their_own(gateway: Gateway) -> None:
+    await gateway.admin.get("/keys")
+    await gateway.admin.get("/keys/key_1")
+    text = (await gateway.admin.get("http://gateway/metrics")).text
+    assert 'prefixgate_requests_total{endpoint="/admin/v1/keys",status="200"} 1.0' in text
+    assert 'prefixgate_requests_total{endpoint="other",status="404"} 1.0' in text
+
+
 async def test_failures_are_remembered_by_their_codes_and_strangers_not_at_all(gateway: Gateway) -> None:
     key = await gateway.make_key("acme")
     backend = gateway.backend
@@ -266,6 +274,29 @@ async def test_prune_keeps_the_newest_rows_and_the_sums(database: Database) -> N
     assert hour["num_requests"] == 10
     await prune(database, DEFAULT_RETENTION, now + (HISTORY_DAYS + 1) * DAY)
     assert await history(database, HistorySpan(0, now)) == []
+
+
+async def test_prune_takes_many_rows_in_slices(database: Database) -> None:
+    log = RequestLog(database, DEFAULT_RETENTION)
+    for number in range(5600):
+        log.record(entry(number))
+    await log.flush()
+    retention = Retention(max_rows=500, max_days=1)
+    assert await prune(database, retention, 1_000_000.0) is True
+    assert await num_rows(database) == 600
+    assert await prune(database, retention, 1_000_000.0) is False
+    assert await num_rows(database) == 500
+
+
+async def test_log_prunes_itself(database: Database) -> None:
+    log = RequestLog(database, Retention(max_rows=3, max_days=1), flush_seconds=0.01)
+    for number in range(10):
+        log.record(entry(number, created_at=time.time()))
+    log.start()
+    async with asyncio.timeout(20):
+        while log.num_written < 10 or await num_rows(database) > 3:
+            await asyncio.sleep(0.02)
+    await log.stop()
 
 
 async def test_history_sums_by_hour_and_tenant_from_two_writers(database: Database, url: str) -> None:
