@@ -57,7 +57,7 @@ $(STAMP): pyproject.toml constraints.txt
 PACKAGES := curl postgresql
 packages:
 	@if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
-	  dpkg -s $(PACKAGES) >/dev/null 2>&1 || { apt-get update -qq && apt-get install -y -qq --no-install-recommends $(PACKAGES); }; \
+	  dpkg -s $(PACKAGES) >/dev/null 2>&1 || { export DEBIAN_FRONTEND=noninteractive; apt-get update -qq && apt-get install -y -qq --no-install-recommends $(PACKAGES); }; \
 	fi
 
 clean: ## remove the environment and caches

@@ -121,7 +121,7 @@ async def _answer_error(request: Request, error: Exception) -> Response:
     problem = problem_of(error)
     headers = dict(problem.headers)
     if isinstance(error, StorageUnavailableError):
-        logger.warning("%s %s: %s: %s", request.method, request.url.path, error, error.__cause__)
+        logger.warning("%s %s: %s: %s", request.method, request.url.path, error, error.cause)
     if problem.status == 500:
         headers["connection"] = "close"  # uvicorn closes after an unforeseen error, and the client should know
         if not isinstance(error, BackendError):

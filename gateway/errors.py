@@ -77,6 +77,11 @@ class StorageUnavailableError(GatewayError):
 
     retry_after_seconds = 5
 
+    @property
+    def cause(self) -> str:
+        """What the driver said, for the operator; its first line, for the rest is advice to programmers."""
+        return str(self.__cause__ or self).partition("\n")[0]
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:

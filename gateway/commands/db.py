@@ -36,9 +36,11 @@ def main(argv: Sequence[str]) -> int:
     settings = read_settings(parser, {name: value for name, value in given.items() if value is not None})
     try:
         return asyncio.run(_run(action, settings.database_url))
-    except (migrate.MigrationError, StorageUnavailableError, DatabaseSetupError) as error:
-        cause = f" ({error.__cause__})" if error.__cause__ else ""
-        print(f"prefixgate db: {error}{cause}", file=sys.stderr)
+    except (migrate.MigrationError, DatabaseSetupError) as error:
+        print(f"prefixgate db: {error}", file=sys.stderr)
+        return 1
+    except StorageUnavailableError as error:
+        print(f"prefixgate db: {error.cause}", file=sys.stderr)
         return 1
 
 

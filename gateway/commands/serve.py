@@ -57,11 +57,10 @@ def main(argv: Sequence[str]) -> int:
         backend = local_backend(settings, files)
         store = open_store(settings)
         app = create_app(settings, backend, files, store=store)
-    except (DatabaseSetupError, MigrationError, StorageUnavailableError) as error:
-        cause = f" ({error.__cause__})" if error.__cause__ else ""
-        print(f"prefixgate serve: {error}{cause}", file=sys.stderr)
+    except StorageUnavailableError as error:
+        print(f"prefixgate serve: the database cannot be used: {error.cause}", file=sys.stderr)
         return 1
-    except (ModelFilesError, ChatTemplateError) as error:
+    except (DatabaseSetupError, MigrationError, ModelFilesError, ChatTemplateError) as error:
         print(f"prefixgate serve: {error}", file=sys.stderr)
         return 1
     return run(app, backend, settings, model_name=files.name, keys=store.ring)

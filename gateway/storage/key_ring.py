@@ -117,7 +117,7 @@ class ChangeWatcher:
                 self.is_up = True
             except StorageUnavailableError as error:
                 if self.is_up:
-                    logger.warning("%s; serving goes on with the keys of before: %s", error, error.__cause__)
+                    logger.warning("%s; serving goes on with the keys of before: %s", error, error.cause)
                 self.is_up = False
             except Exception:  # a watcher that ended would let revoked keys live on
                 logger.exception("looking for changes failed")

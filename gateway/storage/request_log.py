@@ -121,7 +121,7 @@ class RequestLog:
                 is_up = True
             except StorageUnavailableError as error:
                 if is_up:
-                    logger.warning("%s; the request log waits in memory: %s", error, error.__cause__)
+                    logger.warning("%s; the request log waits in memory: %s", error, error.cause)
                 is_up = False
             except Exception:  # the only writer must not end
                 logger.exception("writing the request log failed")

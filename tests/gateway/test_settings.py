@@ -228,6 +228,11 @@ def test_db_url_of_an_async_driver_is_taken() -> None:
     assert parse_options(["--db", "sqlite+aiosqlite:///x.db"]).db == "sqlite+aiosqlite:///x.db"
 
 
+def test_database_is_a_file_of_the_user_by_default() -> None:
+    assert Settings().database_url.endswith("prefixgate/prefixgate.db")
+    assert Settings(db="sqlite+aiosqlite:///x.db").database_url == "sqlite+aiosqlite:///x.db"
+
+
 def test_misspelt_variables_are_errors(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert unknown_variables() == []
     for name in ("PREFIXGATE_PORT", "PREFIXGATE_ADMIN_KEY", "PREFIXGATE_PROT", "PREFIXGATE_", "OTHER_PROT"):

@@ -130,7 +130,10 @@ def test_killed_gateway_loses_its_last_batch_of_log_rows_and_no_key(model_files:
     ("environment", "words"),
     [
         ({"PREFIXGATE_PEPPER": ""}, "PREFIXGATE_PEPPER is missing"),
-        ({"PREFIXGATE_DB": "postgresql+psycopg://u:hush@127.0.0.1:1/x"}, "the database does not answer"),
+        (
+            {"PREFIXGATE_DB": "postgresql+psycopg://u:hush@127.0.0.1:1/x"},
+            "the database cannot be used: (psycopg.OperationalError) connection",
+        ),
         ({}, "run `prefixgate db upgrade`"),
     ],
     ids=["no-pepper", "unreachable", "not-upgraded"],
@@ -150,7 +153,7 @@ def test_serve_refuses_postgresql_that_is_not_ready(
         env={**os.environ, "PREFIXGATE_DB": url, "PREFIXGATE_PEPPER": PEPPER, **environment},
     )
     assert (ended.returncode, ended.stdout) == (1, "")
-    assert f"prefixgate serve: {words}" in ended.stderr or words in ended.stderr
+    assert words in ended.stderr
     assert "Traceback" not in ended.stderr
     assert "hush" not in ended.stderr
 
