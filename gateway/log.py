@@ -30,6 +30,7 @@ def _formatter(log_format: LogFormat) -> logging.Formatter:
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.stdlib.ExtraAdder(),
+        _without_colours,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
     ]
@@ -39,6 +40,12 @@ def _formatter(log_format: LogFormat) -> logging.Formatter:
     return structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=gather, processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, render]
     )
+
+
+def _without_colours(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    """Drop what uvicorn says a second time, for terminals."""
+    event.pop("color_message", None)
+    return event
 
 
 def _json(event: EventDict, **_: Any) -> str:

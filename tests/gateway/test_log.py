@@ -77,5 +77,7 @@ async def test_line_of_the_server_about_an_unforeseen_error_has_the_id_too(
         url = f"http://127.0.0.1:{port}{PATH}"
         assert (await client.post(url, json=chat(), headers={"x-request-id": "mine"})).status_code == 500
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert "Started server process" in lines[0]["event"]
+    assert not any("color_message" in line for line in lines)
     (error,) = [line for line in lines if line["level"] == "error"]
     assert (error["logger"], error["request_id"]) == ("uvicorn.error", "mine")
