@@ -20,6 +20,7 @@ class Answer:
         admission: what was reused.
         num_tokens: generated so far, the end-of-sequence token among them.
         finish_reason: `stop` or `length`.
+        first_token_seconds: from the arrival of the request; None: there is no token yet.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class Answer:
         self.admission = generation.admission
         self.num_tokens = 0
         self.finish_reason = "length"
+        self.first_token_seconds: float | None = None
         self._generation = generation
         self._detokenizer = Detokenizer(tokenizer)
         self._stops = StopMatcher(stops)
@@ -79,7 +81,8 @@ class Answer:
             return
         now = self._clock()
         if self._last_batch_at is None:
-            self._metrics.first_token_seconds.observe(now - self._arrived_at)
+            self.first_token_seconds = now - self._arrived_at
+            self._metrics.first_token_seconds.observe(self.first_token_seconds)
         else:
             self._metrics.token_seconds.observe((now - self._last_batch_at) / num_tokens)
         self._last_batch_at = now

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -14,8 +15,9 @@ from starlette.routing import Route
 
 from gateway.auth import Authenticator, KeyStore, NoKeys
 from gateway.backends.base import Backend, BackendError
+from gateway.chat import PATH as CHAT_PATH
 from gateway.chat import PING_SECONDS, ChatCompletions, ChatServices
-from gateway.errors import GatewayError, problem_of
+from gateway.errors import GatewayError, StorageUnavailableError, problem_of
 from gateway.ingress import Ingress
 from gateway.metrics import GatewayMetrics
 from gateway.middleware import BodyLimit, RequestContext
@@ -28,10 +30,13 @@ from gateway.rendering import PromptRenderer
 from gateway.routes.admin import admin_router
 from gateway.routes.system import SystemRoutes
 from gateway.settings import Settings
+from gateway.storage.store import Store
 from gateway.template import ChatTemplate
 from gateway.threads import PromptThreads
 from gateway.tokenizer import Tokenizer
 from gateway.version import VERSION
+
+logger = logging.getLogger(__name__)
 
 
 def create_app(
@@ -40,6 +45,7 @@ def create_app(
     model_files: ModelFiles,
     *,
     keys: KeyStore | None = None,
+    store: Store | None = None,
     rules: RuleRegistry | None = None,
     ping_seconds: float = PING_SECONDS,
 ) -> FastAPI:
@@ -49,14 +55,18 @@ def create_app(
         settings: host and admin key decide who may ask.
         backend: started and stopped with the application.
         model_files: tokenizer and template are read now.
-        keys: API keys; by default there are none.
+        keys: API keys; by default those of the store, else there are none.
+        store: opened and prepared; started and stopped with the application. None: nothing is kept.
         rules: the normalizer; by default the built-in rules.
         ping_seconds: longest silence in a stream.
 
     Raises: ChatTemplateError: the model's template does not compile; ModelFilesError: its tokenizer cannot be read.
     """
     metrics = GatewayMetrics()
-    authenticator = Authenticator(keys or NoKeys(), host=settings.host, admin_key=settings.admin_key)
+    if store is not None:
+        metrics.watch_store(store)
+    keys = keys or (store.ring if store else NoKeys())
+    authenticator = Authenticator(keys, host=settings.host, admin_key=settings.admin_key)
     tokenizer = Tokenizer(model_files.tokenizer_file)
     special_tokens = {"bos_token": model_files.bos_token, "eos_token": model_files.eos_token}
     template = ChatTemplate(model_files.chat_template, special_tokens=special_tokens)
@@ -70,24 +80,29 @@ def create_app(
         authenticator=authenticator,
         metrics=metrics,
         recent=recent,
+        log=store.log if store else None,
         ping_seconds=ping_seconds,
     )
     # The paths that take all the traffic are plain ASGI: no model per request, nothing of FastAPI's between.
     routes = [
-        Route("/v1/chat/completions", ChatCompletions(chat), methods=["POST"]),
+        Route(CHAT_PATH, ChatCompletions(chat), methods=["POST"]),
         *SystemRoutes(backend, authenticator, metrics, model_files.name).routes(),
     ]
-    admin = admin_router(backend, authenticator, recent)
+    admin = admin_router(backend, authenticator, settings, recent=recent, store=store)
     paths = [route.path for route in [*routes, *admin.routes] if isinstance(route, Route) and "{" not in route.path]
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        await backend.start()
+        if store is not None:
+            await store.start()
         try:
+            await backend.start()
             yield
         finally:
             await backend.stop()
             threads.close()
+            if store is not None:
+                await store.stop()
 
     app = FastAPI(
         title="prefixgate",
@@ -108,6 +123,8 @@ def create_app(
 async def _answer_error(request: Request, error: Exception) -> Response:
     problem = problem_of(error)
     headers = dict(problem.headers)
+    if isinstance(error, StorageUnavailableError):
+        logger.warning("%s %s: %s: %s", request.method, request.url.path, error, error.cause)
     if problem.status == 500:
         headers["connection"] = "close"  # uvicorn closes after an unforeseen error, and the client should know
         if not isinstance(error, BackendError):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from pydantic import SecretStr
 
-from gateway.errors import AdminDisabledError, AuthenticationError
+from gateway.errors import AdminDisabledError, AuthenticationError, ModelNotAllowedError, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +19,26 @@ class Identity:
 
     tenant: str
     """An id, never empty."""
+    key_id: str | None = None
+    """The key that came; None: none was needed."""
+    models: frozenset[str] | None = None
+    """The only models that the key may use; None: all."""
 
     @property
     def scope(self) -> str:
         """Who may see the KV of this tenant's prompts, as a field of the namespace."""
         return f"tenant:{self.tenant}"
+
+    def check_model(self, name: str) -> None:
+        """Let a request for a model pass.
+
+        Raises: ModelNotAllowedError: the key is for others.
+        """
+        if self.models is not None and name not in self.models:
+            raise ModelNotAllowedError(
+                f"model: got {shown(name)}, wanted one of those that this API key may use: {', '.join(sorted(self.models))}",
+                param="model",
+            )
 
 
 _ONLY_USER = Identity(tenant="default")
@@ -61,8 +77,8 @@ class Authenticator:
         self._is_loopback = is_loopback(host)
         self._admin_key = admin_key.get_secret_value().encode() if admin_key else b""
 
-    def identify(self, authorization: str | None) -> Identity:
-        """Resolve the `authorization` header of a `/v1` request.
+    def identify(self, headers: Mapping[str, str]) -> Identity:
+        """Resolve the headers of a `/v1` request: `authorization: Bearer KEY`, or `x-api-key: KEY` as Anthropic's SDK.
 
         Raises: AuthenticationError: a key is needed, and none or a wrong one came.
         """
@@ -71,12 +87,14 @@ class Authenticator:
                 return _ONLY_USER
             raise AuthenticationError(
                 "this server listens on a public address and has no API keys, so it answers nobody: "
-                "serve on --host 127.0.0.1 to work without keys"
+                "make one through /admin/v1/keys, or serve on --host 127.0.0.1 to work without keys"
             )
-        key = _bearer(authorization)
+        key = _bearer(headers.get("authorization")) or headers.get("x-api-key", "").strip()
         identity = self._keys.identify(key) if key else None
         if identity is None:
-            raise AuthenticationError("the API key is missing or wrong; send it as 'Authorization: Bearer KEY'")
+            raise AuthenticationError(
+                "the API key is missing, wrong, expired or revoked; send it as 'Authorization: Bearer KEY' or 'x-api-key: KEY'"
+            )
         return identity
 
     def check_admin(self, authorization: str | None) -> None:

@@ -25,11 +25,14 @@ from gateway.errors import GatewayError, ModelNotFoundError, problem_of, shown
 from gateway.ingress import Ingress
 from gateway.metrics import GatewayMetrics
 from gateway.recent import RecentRequests
+from gateway.request_entry import RequestEntry
 from gateway.sse import DONE, EventStream, data
+from gateway.storage.request_log import RequestLog
 from gateway.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
 
+PATH = "/v1/chat/completions"
 PING_SECONDS = 15.0
 
 
@@ -44,6 +47,8 @@ class ChatServices:
     authenticator: Authenticator
     metrics: GatewayMetrics
     recent: RecentRequests
+    log: RequestLog | None = None
+    """None: nothing is remembered."""
     clock: Callable[[], float] = time.monotonic
     ping_seconds: float = PING_SECONDS
 
@@ -52,8 +57,8 @@ class ChatServices:
 class _Task:
     """One request on its way."""
 
-    request_id: str
-    """The client's, or made for it; the engine's is the completion's."""
+    entry: RequestEntry
+    """For the log; its request id is the client's, or made for it; the engine's is the completion's."""
     chat: ChatRequest
     identity: Identity
     head: AnswerHead
@@ -73,24 +78,44 @@ class ChatCompletions:
         services = self._services
         arrived_at = services.clock()
         request_id: str = scope["state"]["request_id"]
-        identity = services.authenticator.identify(Headers(scope=scope).get("authorization"))
+        identity = services.authenticator.identify(Headers(scope=scope))
+        entry = RequestEntry(request_id, PATH, identity.tenant, identity.key_id, created_at=time.time())
         try:
-            chat = await services.ingress.parse(await read_body(receive))
-            self._check_model(chat.model)
-            services.metrics.count_unknown_fields(chat.unknown_fields)
-            head = AnswerHead(f"chatcmpl-{uuid.uuid4().hex}", int(time.time()), services.model_name)
-            services.recent.note(request_id, head.completion_id)
-            stream = EventStream(send, services.clock)
-            tick = services.ping_seconds / 3
-            await run_until_disconnect(
-                self._answer(_Task(request_id, chat, identity, head, arrived_at, stream, send)),
-                receive,
-                idle_seconds=tick,
-                on_idle=lambda: stream.ping(services.ping_seconds - tick),
-            )
+            await self._serve(entry, identity, arrived_at, receive, send)
         except ClientDisconnectedError:
             services.metrics.aborted_requests.inc()
-            logger.info("client gone request_id=%s", request_id)
+            logger.info("client gone")
+        except Exception as error:
+            entry.fail(problem_of(error))
+            raise
+        finally:
+            entry.total_seconds = services.clock() - arrived_at
+            if services.log is not None:
+                services.log.record(entry)
+
+    async def _serve(
+        self, entry: RequestEntry, identity: Identity, arrived_at: float, receive: Receive, send: Send
+    ) -> None:
+        services = self._services
+        body = await read_body(receive)
+        chat = await services.ingress.parse(body)
+        entry.model, entry.is_stream = chat.model, chat.stream
+        if services.log is not None and services.log.keeps_content:
+            entry.request_body = body.decode()
+        self._check_model(chat.model)
+        identity.check_model(chat.model)
+        services.metrics.count_unknown_fields(chat.unknown_fields)
+        head = AnswerHead(f"chatcmpl-{uuid.uuid4().hex}", int(time.time()), services.model_name)
+        entry.completion_id = head.completion_id
+        services.recent.note(entry.request_id, head.completion_id)
+        stream = EventStream(send, services.clock)
+        tick = services.ping_seconds / 3
+        await run_until_disconnect(
+            self._answer(_Task(entry, chat, identity, head, arrived_at, stream, send)),
+            receive,
+            idle_seconds=tick,
+            on_idle=lambda: stream.ping(services.ping_seconds - tick),
+        )
 
     def _check_model(self, name: str) -> None:
         served = self._services.model_name
@@ -105,7 +130,12 @@ class ChatCompletions:
         prepared = await services.ingress.prepare(
             task.head.completion_id, task.chat, identity=task.identity, model=model
         )
+        handed_over_at = services.clock()
         generation = await services.backend.generate(prepared.request)
+        entry = task.entry
+        entry.queue_seconds = services.clock() - handed_over_at
+        entry.rules = prepared.fired_rules
+        entry.admit(generation.admission)
         try:
             services.metrics.count_admission(generation.admission)
             answer = Answer(
@@ -118,19 +148,26 @@ class ChatCompletions:
             )
             report = cache_header(generation.admission, prepared.fired_rules)
             respond = self._stream if task.chat.stream else self._respond
-            await respond(task, answer, report)
+            try:
+                await respond(task, answer, report)
+            finally:
+                entry.num_output_tokens = answer.num_tokens
+                entry.first_token_seconds = answer.first_token_seconds
         finally:
             generation.abort()
         logger.info(
-            "ended request_id=%s id=%s generated=%d %s",
-            task.request_id,
-            task.head.completion_id,
-            answer.num_tokens,
-            report.decode(),
+            "ended",
+            extra={
+                "id": entry.completion_id,
+                "tenant": entry.tenant_id,
+                "generated": answer.num_tokens,
+                "cache": report.decode(),
+            },
         )
 
     async def _respond(self, task: _Task, answer: Answer, report: bytes) -> None:
         text = "".join([piece async for piece in answer.text()])
+        self._note_end(task, answer, text)
         usage = usage_of(answer.admission, answer.num_tokens)
         body = completion_body(task.head, text, answer.finish_reason, usage)
         headers = [
@@ -144,20 +181,35 @@ class ChatCompletions:
     async def _stream(self, task: _Task, answer: Answer, report: bytes) -> None:
         chunks = ChunkWriter(task.head, include_usage=task.chat.include_usage)
         await task.stream.start([(b"x-prefixgate-cache", report)])
+        pieces: list[str] = []
         role = chunks.role()  # sent with the first text: a client that times its first chunk times a token
         try:
             async for text in answer.text():
                 await task.stream.write(role + chunks.content(text))
                 role = b""
+                if task.entry.request_body is not None:  # else an answer is not worth its memory
+                    pieces.append(text)
         except (GatewayError, BackendError) as error:
-            logger.warning("failed while streaming request_id=%s: %s", task.request_id, error)
-            await task.stream.close(data(problem_of(error).body))
+            logger.warning("failed while streaming: %s", error)
+            await self._close_failed(task, error)
             return
         except Exception as error:
-            logger.exception("failed while streaming request_id=%s", task.request_id)
-            await task.stream.close(data(problem_of(error).body))
+            logger.exception("failed while streaming")
+            await self._close_failed(task, error)
             return
+        self._note_end(task, answer, "".join(pieces))
         end = role + chunks.finish(answer.finish_reason)
         if task.chat.include_usage:
             end += chunks.usage(usage_of(answer.admission, answer.num_tokens))
         await task.stream.close(end + DONE)
+
+    async def _close_failed(self, task: _Task, error: Exception) -> None:
+        problem = problem_of(error)
+        task.entry.fail(problem)
+        await task.stream.close(data(problem.body))
+
+    def _note_end(self, task: _Task, answer: Answer, text: str) -> None:
+        task.entry.status = 200
+        task.entry.finish_reason = answer.finish_reason
+        if task.entry.request_body is not None:
+            task.entry.answer_text = text

@@ -13,6 +13,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from gateway.backends.base import Admission, BackendSnapshot
+from gateway.storage.store import Store
+from prefixcache.interface import PrefixCacheConfig
 
 _FIRST_TOKEN_SECONDS = (0.005, 0.01, 0.02, 0.04, 0.08, 0.15, 0.3, 0.6, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 _TOKEN_SECONDS = (0.001, 0.002, 0.004, 0.008, 0.015, 0.025, 0.04, 0.06, 0.1, 0.2, 0.4, 0.8, 1.5, 3.0)
@@ -100,13 +102,19 @@ class GatewayMetrics:
         for name in names:
             self._unknown_fields.labels(name if name in _LABELLED_FIELDS else "other").inc()
 
-    def exposition(self, snapshot: BackendSnapshot | None) -> bytes:
+    def watch_store(self, store: Store) -> None:
+        """Show how the database and the request log are, at each scrape."""
+        self._registry.register(_StoreCollector(store))
+
+    def exposition(self, snapshot: BackendSnapshot | None, block_size: int | None = None) -> bytes:
         """Print all series as text.
 
         Args:
             snapshot: the engine now; None: it did not answer.
+            block_size: tokens of a block in the running cache; None: the engine does not run.
         """
         self._engine.snapshot = snapshot
+        self._engine.block_size = block_size
         return generate_latest(self._registry)
 
 
@@ -115,9 +123,12 @@ class _EngineCollector(Collector):
 
     def __init__(self) -> None:
         self.snapshot: BackendSnapshot | None = None
+        self.block_size: int | None = None
 
     def collect(self) -> Iterator[Metric]:
-        """Yield nothing without a snapshot."""
+        """Yield only what is known."""
+        if self.block_size is not None:
+            yield from _floor(self.block_size)
         snapshot = self.snapshot
         if snapshot is None:
             return
@@ -130,6 +141,29 @@ class _EngineCollector(Collector):
         for name, value in snapshot.counters.items():
             events.add_metric([name], value)
         yield events
+
+
+class _StoreCollector(Collector):
+    """Series of the database, from what its users last saw of it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield what is known without asking the database."""
+        log = self._store.log
+        is_up = int(self._store.watcher.is_up)
+        yield GaugeMetricFamily("prefixgate_database_up", "Whether the database answered last", is_up)
+        yield GaugeMetricFamily("prefixgate_request_log_waiting_rows", "Rows that are not written yet", log.num_waiting)
+        yield CounterMetricFamily("prefixgate_request_log_written_rows", "Rows written", log.num_written)
+        yield CounterMetricFamily("prefixgate_request_log_dropped_rows", "Rows never written", log.num_dropped)
+
+
+def _floor(block_size: int) -> Iterator[Metric]:
+    """What a hit takes at least: without it nobody can tell a short prompt from a cache that fails."""
+    yield GaugeMetricFamily("prefixgate_block_size_tokens", "Tokens of a block of the cache", block_size)
+    min_tokens = PrefixCacheConfig(num_blocks=1).min_partial_tokens  # the worker builds its cache with this default
+    yield GaugeMetricFamily("prefixgate_min_reuse_tokens", "Fewest common tokens that are reused", min_tokens)
 
 
 def _blocks(snapshot: BackendSnapshot) -> Iterator[Metric]:

@@ -19,13 +19,17 @@ import uvicorn
 from fastapi import FastAPI
 
 from gateway.app import create_app
-from gateway.auth import is_loopback
+from gateway.auth import KeyStore, is_loopback
 from gateway.backends.base import Backend
+from gateway.errors import StorageUnavailableError
 from gateway.log import configure_logging
 from gateway.model_files import ModelFilesError
 from gateway.options import parse_options
 from gateway.protocol import HttpProtocol
-from gateway.settings import Settings, unknown_variables
+from gateway.settings import Settings
+from gateway.storage.migrate import MigrationError
+from gateway.storage.opening import DatabaseSetupError
+from gateway.storage.store import open_store, prepare_database
 from gateway.template import ChatTemplateError
 
 logger = logging.getLogger(__name__)
@@ -40,22 +44,26 @@ _POLL_SECONDS = 0.1
 def main(argv: Sequence[str]) -> int:
     """Serve a model."""
     settings = parse_options(argv)
-    configure_logging()
-    for name in unknown_variables():
-        logger.warning("%s is no option of this version and is ignored; --help lists the variables", name)
+    configure_logging(settings.log_format)
     # Prompts are tokenized one at a time; a pool of threads would only make forking the engine unsafe.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     # Imported here, so that a gateway without an engine of its own does without the engine's packages.
     from gateway.backends.local.models import local_backend, resolve_model
 
     try:
+        place = asyncio.run(prepare_database(settings))
+        print(f"prefixgate keeps keys, prompts and the request log in {place}", file=sys.stderr, flush=True)
         files = resolve_model(settings)
         backend = local_backend(settings, files)
-        app = create_app(settings, backend, files)
-    except (ModelFilesError, ChatTemplateError) as error:
+        store = open_store(settings)
+        app = create_app(settings, backend, files, store=store)
+    except StorageUnavailableError as error:
+        print(f"prefixgate serve: the database cannot be used: {error.cause}", file=sys.stderr)
+        return 1
+    except (DatabaseSetupError, MigrationError, ModelFilesError, ChatTemplateError) as error:
         print(f"prefixgate serve: {error}", file=sys.stderr)
         return 1
-    return run(app, backend, settings, model_name=files.name)
+    return run(app, backend, settings, model_name=files.name, keys=store.ring)
 
 
 def run(
@@ -64,6 +72,7 @@ def run(
     settings: Settings,
     *,
     model_name: str,
+    keys: KeyStore,
     grace_seconds: float = GRACE_SECONDS,
 ) -> int:
     """Listen until a signal comes or the engine turns out never to work.
@@ -83,7 +92,7 @@ def run(
         log_config=None,
         timeout_graceful_shutdown=GRACE_SECONDS,  # never needed: when uvicorn begins to wait, all answers have ended
     )
-    server = _Server(config, backend, model_name, grace_seconds)
+    server = _Server(config, backend, model_name, keys, grace_seconds)
     with suppress(KeyboardInterrupt):  # uvicorn raises the signal again, after it shut down in order
         server.run()
     return 1 if server.engine_failed or not server.started else 0
@@ -92,13 +101,16 @@ def run(
 class _Server(uvicorn.Server):
     """Says when and where it serves, and ends every answer before it ends itself."""
 
-    def __init__(self, config: uvicorn.Config, backend: Backend, model_name: str, grace_seconds: float) -> None:
+    def __init__(
+        self, config: uvicorn.Config, backend: Backend, model_name: str, keys: KeyStore, grace_seconds: float
+    ) -> None:
         super().__init__(config)
         self.engine_failed = False
         self._grace_seconds = grace_seconds
         self._is_hurried = False
         self._backend = backend
         self._model_name = model_name
+        self._keys = keys
         self._announcement: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -148,7 +160,7 @@ class _Server(uvicorn.Server):
             await asyncio.sleep(_POLL_SECONDS)
         gc.collect()
         gc.freeze()  # what lives now lives on; no collection need walk it again
-        print(_key_notice(self.config.host), file=sys.stderr)
+        print(_key_notice(self.config.host, has_keys=self._keys.has_keys()), file=sys.stderr)
         print(
             f"prefixgate serves {self._model_name} on {base_url}\nTry:\n  {_curl_line(base_url, self._model_name)}",
             flush=True,
@@ -161,10 +173,12 @@ class _Server(uvicorn.Server):
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _key_notice(host: str) -> str:
+def _key_notice(host: str, *, has_keys: bool) -> str:
+    if has_keys:
+        return "API keys exist: /v1 needs one."
     if is_loopback(host):
         return "NOTICE: no API key exists. Everybody on this machine may use /v1, and any key that is sent is ignored."
-    return f"WARNING: {host} is a public address and no API key exists. /v1 answers everybody 401."
+    return f"WARNING: {host} is a public address and no API key exists. /v1 answers everybody 401 until one is made."
 
 
 def _curl_line(base_url: str, model_name: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header
 
@@ -11,17 +11,37 @@ from gateway.backends.base import Backend
 from gateway.recent import RecentRequests
 from gateway.routes.admin_blocks import add_block_routes
 from gateway.routes.admin_cache import add_cache_routes
+from gateway.routes.admin_keys import add_key_routes, add_tenant_routes
+from gateway.routes.admin_requests import add_request_routes
+from gateway.settings import Settings
+from gateway.storage.store import Store
 
 
-def admin_router(backend: Backend, authenticator: Authenticator, recent: RecentRequests) -> APIRouter:
-    """Build the routes."""
+def admin_router(
+    backend: Backend,
+    authenticator: Authenticator,
+    settings: Settings,
+    *,
+    recent: RecentRequests,
+    store: Store | None,
+) -> APIRouter:
+    """Build the routes; those of a store only where there is one."""
 
     async def check_key(authorization: Annotated[str | None, Header()] = None) -> None:
         authenticator.check_admin(authorization)
 
     router = APIRouter(prefix="/admin/v1", dependencies=[Depends(check_key)])
 
+    @router.get("/config")
+    async def config() -> dict[str, Any]:
+        """Every option as it is in force, secrets masked."""
+        return settings.shown()
+
     # Not included as routers of their own: those hide their paths, which are the labels of the metrics.
-    add_cache_routes(router, backend)
+    add_cache_routes(router, backend, store)
     add_block_routes(router, backend, recent)
+    if store is not None:
+        add_tenant_routes(router, store)
+        add_key_routes(router, store)
+        add_request_routes(router, store)
     return router

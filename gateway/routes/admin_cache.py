@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict
-from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter
+from pydantic import Field
 from starlette.requests import Request
 
-from gateway import checks
+from gateway.admin_wire import Body, author_of, read_body
 from gateway.backends.base import Backend
-from gateway.chat_request import json_object
-from gateway.errors import InvalidRequestError
 from gateway.routes.snapshot import snapshot_in_time
+from gateway.storage.audit import audited
+from gateway.storage.store import Store
 
 _MAX_RESERVE = 2**31 - 1
 
 
-def add_cache_routes(router: APIRouter, backend: Backend) -> None:
+class CacheBody(Body):
+    """`PATCH /cache`: what may change while it serves."""
+
+    max_shared_ratio: Annotated[float, Field(ge=0, le=1, strict=True, allow_inf_nan=False)] | None = None
+    growth_reserve: Annotated[int, Field(ge=0, le=_MAX_RESERVE, strict=True)] | None = None
+
+
+def add_cache_routes(router: APIRouter, backend: Backend, store: Store | None) -> None:
     """Add the routes."""
 
     @router.get("/cache")
@@ -37,18 +43,8 @@ def add_cache_routes(router: APIRouter, backend: Backend) -> None:
     @router.patch("/cache")
     async def change(request: Request) -> dict[str, Any]:
         """Change the options that are given; return all."""
-        return asdict(await backend.set_cache_options(**_options(await request.body())))
-
-
-def _options(body: bytes) -> dict[str, Any]:
-    """Check a body. Raises: InvalidRequestError: it names the field at fault."""
-    read: dict[str, Callable[[str, object], float]] = {
-        "max_shared_ratio": partial(checks.number, low=0.0, high=1.0),
-        "growth_reserve": partial(checks.integer, low=0, high=_MAX_RESERVE),
-    }
-    fields = json_object(body)
-    for name in fields:
-        if name not in read:
-            known = " or ".join(read)
-            raise InvalidRequestError(f"{name}: does not change while serving, wanted {known}", param=name)
-    return {name: read[name](name, value) for name, value in fields.items()}
+        options = (await read_body(request, CacheBody)).model_dump(exclude_none=True)
+        if store is None:
+            return asdict(await backend.set_cache_options(**options))
+        async with audited(store.database, author_of(request), "cache.change", "cache", options):
+            return asdict(await backend.set_cache_options(**options))

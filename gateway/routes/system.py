@@ -43,15 +43,17 @@ class SystemRoutes:
 
     async def models(self, request: Request) -> Response:
         """List the one model."""
-        self._authenticator.identify(request.headers.get("authorization"))
-        return _json({"object": "list", "data": [self._model()]})
+        identity = self._authenticator.identify(request.headers)
+        may_use = identity.models is None or self._model_name in identity.models
+        return _json({"object": "list", "data": [self._model()] if may_use else []})
 
     async def model(self, request: Request) -> Response:
         """Describe one model."""
-        self._authenticator.identify(request.headers.get("authorization"))
+        identity = self._authenticator.identify(request.headers)
         name = request.path_params["model_id"]
         if name != self._model_name:
             raise ModelNotFoundError(f"model: got {shown(name)}, wanted {self._model_name!r}", param="model")
+        identity.check_model(name)
         return _json(self._model())
 
     async def health(self, _: Request) -> Response:
@@ -71,7 +73,8 @@ class SystemRoutes:
     async def metrics(self, _: Request) -> Response:
         """Print the metrics for Prometheus."""
         snapshot = await self._snapshot()
-        return Response(self._metrics.exposition(snapshot), headers={"content-type": CONTENT_TYPE_LATEST})
+        block_size = self._backend.model_info().block_size if self._backend.ready() else None
+        return Response(self._metrics.exposition(snapshot, block_size), headers={"content-type": CONTENT_TYPE_LATEST})
 
     async def _snapshot(self) -> BackendSnapshot | None:
         try:

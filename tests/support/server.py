@@ -38,7 +38,9 @@ class Server:
     def __enter__(self) -> Server:
         self._log = tempfile.NamedTemporaryFile(prefix="prefixgate-serve-", suffix=".log", delete=False)
         command = [sys.executable, "-m", "gateway", "serve", *self._arguments, "--port", str(self.port)]
-        environment = os.environ | {"PREFIXGATE_ADMIN_KEY": self.admin_key}
+        self._folder = tempfile.TemporaryDirectory(prefix="prefixgate-serve-")
+        database = f"sqlite+aiosqlite:///{self._folder.name}/prefixgate.db"
+        environment = {"PREFIXGATE_DB": database, **os.environ, "PREFIXGATE_ADMIN_KEY": self.admin_key}
         self.process = subprocess.Popen(command, stdout=self._log, stderr=subprocess.STDOUT, env=environment)
         try:
             self.wait_ready()
@@ -95,3 +97,4 @@ class Server:
                 self.process.wait()
         self._log.close()
         Path(self._log.name).unlink()
+        self._folder.cleanup()

@@ -1,0 +1,167 @@
+"""Bodies and queries of the admin API: what they may hold, and how a wrong one is refused.
+
+Pydantic reads them, for they are rare; its findings are said as everywhere: the field, what came, what was wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
+from starlette.requests import Request
+
+from gateway.errors import InvalidRequestError, shown
+from gateway.storage.audit import Author
+from gateway.storage.rows import PageSpan
+from gateway.validation import wanted
+
+MAX_NAME_CHARS = 100
+MAX_MODELS = 100
+_MAX_PAGE = 1000
+_YEAR_SECONDS = 366 * 86400.0
+
+T = TypeVar("T", bound=BaseModel)
+
+
+def _plain(text: str) -> str:
+    """Anything that is printed as it is: no control characters, nothing invisible, no space at the ends."""
+    if not text.isprintable() or text != text.strip():
+        raise ValueError("printable characters, no space at the ends")
+    return text
+
+
+Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS), AfterValidator(_plain)]
+
+
+class Body(BaseModel):
+    """Base of all of them: an unknown field is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class NewTenantBody(Body):
+    """`POST /tenants`."""
+
+    name: Name
+
+
+class NewKeyBody(Body):
+    """`POST /keys`."""
+
+    tenant: Name
+    name: Name | None = None
+    expires_at: AwareDatetime | None = None
+    models: Annotated[list[Name], Field(min_length=1, max_length=MAX_MODELS)] | None = None
+
+
+class RotateBody(Body):
+    """`POST /keys/{id}/rotate`."""
+
+    grace_seconds: Annotated[float, Field(ge=0, le=_YEAR_SECONDS, allow_inf_nan=False)] = 0.0
+
+
+class ExpireBody(Body):
+    """`POST /keys/{id}/expire`; null: never."""
+
+    expires_at: AwareDatetime | None
+
+
+class PageQuery(Body):
+    """What every list takes."""
+
+    limit: Annotated[int, Field(ge=1, le=_MAX_PAGE)] = 100
+    cursor: Annotated[str, Field(max_length=40), AfterValidator(_plain)] | None = None
+
+    @property
+    def span(self) -> PageSpan:
+        """Which page."""
+        return PageSpan(self.limit, self.cursor)
+
+
+class KeysQuery(PageQuery):
+    """`GET /keys`."""
+
+    tenant: Name | None = None
+
+
+class NumberedPageQuery(PageQuery):
+    """Of lists whose entries are numbered."""
+
+    cursor: Annotated[str, Field(pattern=r"^[0-9]{1,18}$")] | None = None
+
+
+async def read_body(request: Request, kind: type[T]) -> T:
+    """Read a JSON body; an empty one counts as an object without fields.
+
+    Raises: InvalidRequestError: names the first field that is wrong.
+    """
+    try:
+        return kind.model_validate_json(await request.body() or b"{}")
+    except ValidationError as error:
+        raise _refusal(error.errors()[0], kind) from error
+
+
+def read_query(request: Request, kind: type[T]) -> T:
+    """Read the query of a URL.
+
+    Raises: InvalidRequestError: names the first field that is wrong.
+    """
+    fields = request.query_params
+    try:
+        for name in fields:
+            if len(fields.getlist(name)) > 1:
+                raise InvalidRequestError(f"{name}: given twice", param=name)
+        return kind.model_validate(dict(fields))
+    except ValidationError as error:
+        raise _refusal(error.errors()[0], kind) from error
+
+
+def future(field: str, moment: datetime | None, now: float) -> float | None:
+    """Turn a time into seconds since 1970.
+
+    Raises: InvalidRequestError: it is past.
+    """
+    if moment is None:
+        return None
+    seconds = moment.timestamp()
+    if seconds <= now:
+        raise InvalidRequestError(
+            f"{field}: got {iso_time(seconds)}, wanted a time to come: it is {iso_time(now)}", param=field
+        )
+    return seconds
+
+
+def author_of(request: Request) -> Author:
+    """Name who writes: there is one admin key, so the address is what tells operators apart."""
+    host = request.client.host if request.client else "unknown"
+    return Author(f"admin@{host}"[:100], request.scope["state"]["request_id"])
+
+
+def iso_time(seconds: float | None) -> str | None:
+    """Print a time as RFC 3339 does, in UTC."""
+    if seconds is None:
+        return None
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def page_body(entries: Sequence[dict[str, Any]], next_cursor: str | None) -> dict[str, Any]:
+    """Print a page."""
+    return {"object": "list", "data": list(entries), "has_more": next_cursor is not None, "next_cursor": next_cursor}
+
+
+def _refusal(details: ErrorDetails, kind: type[BaseModel]) -> InvalidRequestError:
+    field = ""
+    for step in details["loc"]:
+        field += f"[{step}]" if isinstance(step, int) else f".{step}" if field else step
+    if details["type"] == "json_invalid":
+        return InvalidRequestError(f"the body is not valid JSON in UTF-8: {details['msg'].partition(': ')[2]}")
+    if not field:
+        return InvalidRequestError(f"the body is {shown(details['input'])}, wanted an object")
+    if details["type"] == "missing":
+        return InvalidRequestError(f"{field}: missing", param=field)
+    if details["type"] == "extra_forbidden":
+        return InvalidRequestError(f"{field}: unknown, wanted one of {', '.join(kind.model_fields)}", param=field)
+    return InvalidRequestError(f"{field}: got {shown(details['input'])}, wanted {wanted(details)}", param=field)

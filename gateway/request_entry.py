@@ -1,0 +1,60 @@
+"""What is remembered of one request. Knows nothing of where it is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gateway.backends.base import Admission
+from gateway.errors import Problem
+
+CLIENT_GONE = 499
+"""The status where the client did not wait for one; nginx uses the same number."""
+
+
+@dataclass(slots=True)
+class RequestEntry:
+    """One request, filled in while it runs. Times are seconds; None: it did not get so far."""
+
+    request_id: str
+    endpoint: str
+    tenant_id: str
+    key_id: str | None
+    created_at: float
+    """Since 1970."""
+    completion_id: str = ""
+    model: str = ""
+    status: int = CLIENT_GONE
+    """What the client got. An error after the first byte counts with the status it would have had."""
+    error: str | None = None
+    """Its code in the table of errors."""
+    finish_reason: str | None = None
+    is_stream: bool = False
+    queue_seconds: float | None = None
+    """From the hand-over to the engine to admission."""
+    first_token_seconds: float | None = None
+    """From the arrival of the request."""
+    total_seconds: float = 0.0
+    num_prompt_tokens: int | None = None
+    num_cached_tokens: int | None = None
+    num_output_tokens: int | None = None
+    reasons: Mapping[str, int] | None = None
+    rules: Sequence[str] | None = None
+    request_body: str | None = None
+    answer_text: str | None = None
+
+    @property
+    def num_chars(self) -> int:
+        """Size of the stored content."""
+        return len(self.request_body or "") + len(self.answer_text or "")
+
+    def admit(self, admission: Admission) -> None:
+        """Note what was reused."""
+        self.num_prompt_tokens = admission.num_prompt_tokens
+        self.num_cached_tokens = admission.num_cached_tokens
+        self.reasons = admission.reasons
+
+    def fail(self, problem: Problem) -> None:
+        """Note how it failed."""
+        self.status = problem.status
+        self.error = problem.code

@@ -1,0 +1,99 @@
+"""Hourly sums of the request log: written with its rows, kept when the rows are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from sqlalchemy import Table, cast, func, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gateway.storage.database import Database
+from gateway.storage.tables import REQUEST_HOURS
+
+HOUR_SECONDS = 3600
+_KEY = ("hour", "tenant_id", "model")
+_FIRST_ERROR = 400
+
+
+class Counted(Protocol):
+    """What is summed of a request."""
+
+    created_at: float
+    tenant_id: str
+    model: str
+    status: int
+    first_token_seconds: float | None
+    total_seconds: float
+    num_prompt_tokens: int | None
+    num_cached_tokens: int | None
+    num_output_tokens: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class HistorySpan:
+    """Which hours are wanted: [since, until), seconds since 1970."""
+
+    since: float
+    until: float
+    tenant_id: str | None = None
+
+
+async def add_to_hours(connection: AsyncConnection, entries: Sequence[Counted]) -> None:
+    """Add requests to the sums of their hours, inside a transaction."""
+    sums: dict[tuple[int, str, str], dict[str, float]] = {}
+    for entry in entries:
+        key = (int(entry.created_at) // HOUR_SECONDS * HOUR_SECONDS, entry.tenant_id, _served(entry))
+        total = sums.setdefault(key, {})
+        for name, value in _values(entry).items():
+            total[name] = total.get(name, 0) + value
+    # Sorted, so that two gateways lock the rows in the same order.
+    rows = [dict(zip(_KEY, key, strict=True)) | values for key, values in sorted(sums.items())]
+    if rows:
+        await connection.execute(_upsert(connection, REQUEST_HOURS), rows)
+
+
+async def history(database: Database, span: HistorySpan) -> Sequence[dict[str, Any]]:
+    """Sum all tenants, or one, for each hour that had requests, the oldest first.
+
+    Raises: StorageUnavailableError: the database does not answer.
+    """
+    hour = REQUEST_HOURS.c.hour
+    summed = [column for column in REQUEST_HOURS.columns if column.name not in _KEY]
+    query = (
+        select(hour, *(cast(func.sum(column), column.type).label(column.name) for column in summed))
+        .where(hour > span.since - HOUR_SECONDS, hour < span.until)
+        .group_by(hour)
+        .order_by(hour)
+    )
+    if span.tenant_id is not None:
+        query = query.where(REQUEST_HOURS.c.tenant_id == span.tenant_id)
+    async with database.read() as connection:
+        return [dict(row._mapping) for row in (await connection.execute(query)).all()]
+
+
+def _served(entry: Counted) -> str:
+    """Clients can name any number of models that do not exist; those share one row."""
+    return entry.model if entry.num_prompt_tokens is not None else ""
+
+
+def _values(entry: Counted) -> dict[str, float]:
+    return {
+        "num_requests": 1,
+        "num_errors": int(entry.status >= _FIRST_ERROR),
+        "num_prompt_tokens": entry.num_prompt_tokens or 0,
+        "num_cached_tokens": entry.num_cached_tokens or 0,
+        "num_output_tokens": entry.num_output_tokens or 0,
+        "num_first_tokens": int(entry.first_token_seconds is not None),
+        "first_token_seconds": entry.first_token_seconds or 0.0,
+        "total_seconds": entry.total_seconds,
+    }
+
+
+def _upsert(connection: AsyncConnection, table: Table) -> Any:
+    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
+    statement = dialect.insert(table)
+    added = {c.name: c + statement.excluded[c.name] for c in table.columns if c.name not in _KEY}
+    return statement.on_conflict_do_update(index_elements=_KEY, set_=added)

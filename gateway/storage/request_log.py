@@ -1,0 +1,173 @@
+"""The request log: rows wait in memory, off the hot path, and one task writes them in batches.
+
+What a crash can lose is what waits: at most one flush interval of rows while the database keeps up, and never more than
+the queue holds. When it is full the newest rows are dropped, and counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+
+from sqlalchemy import insert
+from sqlalchemy.exc import DBAPIError
+
+from gateway.errors import StorageUnavailableError
+from gateway.request_entry import RequestEntry
+from gateway.storage.database import Database
+from gateway.storage.history import add_to_hours
+from gateway.storage.retention import Retention, prune
+from gateway.storage.tables import REQUESTS
+
+logger = logging.getLogger(__name__)
+
+FLUSH_SECONDS = 0.5
+MAX_WAITING_ROWS = 20_000
+MAX_WAITING_CHARS = 64_000_000
+"""Of stored content; beyond it rows are kept without."""
+_BATCH_ROWS = 500
+_PRUNE_SECONDS = 60.0
+_MAX_MODEL_CHARS = 200
+
+
+class RequestLog:
+    """The only writer of the request log and of its hourly sums.
+
+    Attributes:
+        num_written: rows so far.
+        num_dropped: rows that were never written.
+        keeps_content: whether bodies and answers may be recorded.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        retention: Retention,
+        *,
+        keeps_content: bool = False,
+        max_waiting_rows: int = MAX_WAITING_ROWS,
+        max_waiting_chars: int = MAX_WAITING_CHARS,
+        flush_seconds: float = FLUSH_SECONDS,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.num_written = 0
+        self.num_dropped = 0
+        self.keeps_content = keeps_content
+        self._database = database
+        self._retention = retention
+        self._max_waiting_rows = max_waiting_rows
+        self._max_waiting_chars = max_waiting_chars
+        self._flush_seconds = flush_seconds
+        self._clock = clock
+        self._waiting: deque[RequestEntry] = deque()
+        self._waiting_chars = 0
+        self._flushing = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def num_waiting(self) -> int:
+        """Rows that are not written yet."""
+        return len(self._waiting)
+
+    def record(self, entry: RequestEntry) -> None:
+        """Queue a row. Waits for nothing and never fails."""
+        if len(self._waiting) >= self._max_waiting_rows:
+            self.num_dropped += 1
+            return
+        if self._waiting_chars + entry.num_chars > self._max_waiting_chars:
+            entry.request_body = entry.answer_text = None
+        self._waiting.append(entry)
+        self._waiting_chars += entry.num_chars
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._task = asyncio.create_task(self._write_on())
+
+    async def stop(self) -> None:
+        """Write what waits, if the database takes it, and stop."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+        with suppress(StorageUnavailableError):
+            await self.flush()
+        if self._waiting:
+            logger.warning("%d rows of the request log are lost: the database does not answer", len(self._waiting))
+
+    async def flush(self) -> None:
+        """Write everything that waits now.
+
+        Raises: StorageUnavailableError: the rest waits on.
+        """
+        async with self._flushing:
+            for _ in range(-(-len(self._waiting) // _BATCH_ROWS)):
+                await self._write_batch()
+
+    async def _write_on(self) -> None:
+        prune_at, is_up = 0.0, True
+        while True:
+            await asyncio.sleep(self._flush_seconds)
+            try:
+                await self.flush()
+                now = self._clock()
+                if now >= prune_at:
+                    has_more = await prune(self._database, self._retention, now)
+                    prune_at = now if has_more else now + _PRUNE_SECONDS
+                is_up = True
+            except StorageUnavailableError as error:
+                if is_up:
+                    logger.warning("%s; the request log waits in memory: %s", error, error.cause)
+                is_up = False
+            except Exception:  # the only writer must not end
+                logger.exception("writing the request log failed")
+
+    async def _write_batch(self) -> None:
+        batch = [self._waiting[index] for index in range(min(_BATCH_ROWS, len(self._waiting)))]
+        try:
+            async with self._database.write() as connection:
+                await connection.execute(insert(REQUESTS), [_row(entry) for entry in batch])
+                await add_to_hours(connection, batch)
+            self.num_written += len(batch)
+        except DBAPIError:
+            # Not the database's failure but a row's: kept, it would be in the way of all others for ever.
+            logger.exception("%d rows of the request log were refused and are dropped", len(batch))
+            self.num_dropped += len(batch)
+        for entry in batch:
+            self._waiting.popleft()
+            self._waiting_chars -= entry.num_chars
+
+
+def _row(entry: RequestEntry) -> dict[str, object]:
+    return {
+        "request_id": entry.request_id,
+        "completion_id": entry.completion_id,
+        "created_at": entry.created_at,
+        "tenant_id": entry.tenant_id,
+        "key_id": entry.key_id,
+        "model": _storable(entry.model[:_MAX_MODEL_CHARS]),
+        "endpoint": entry.endpoint,
+        "status": entry.status,
+        "error": entry.error,
+        "finish_reason": entry.finish_reason,
+        "is_stream": entry.is_stream,
+        "queue_seconds": entry.queue_seconds,
+        "first_token_seconds": entry.first_token_seconds,
+        "total_seconds": entry.total_seconds,
+        "num_prompt_tokens": entry.num_prompt_tokens,
+        "num_cached_tokens": entry.num_cached_tokens,
+        "num_output_tokens": entry.num_output_tokens,
+        "reasons": None if entry.reasons is None else dict(entry.reasons),
+        "rules": None if entry.rules is None else list(entry.rules),
+        "request_body": _storable(entry.request_body),
+        "answer_text": _storable(entry.answer_text),
+    }
+
+
+def _storable(text: str | None) -> str | None:
+    """PostgreSQL's text holds every character but NUL."""
+    return None if text is None else text.replace("\0", "\N{REPLACEMENT CHARACTER}")

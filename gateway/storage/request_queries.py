@@ -1,0 +1,103 @@
+"""Reading the request log: filters, pages, one request, and all of them for an export."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, Row, Select, or_, select
+
+from gateway.errors import NotFoundError, shown
+from gateway.storage.database import Database
+from gateway.storage.rows import Page, PageSpan, page_by
+from gateway.storage.tables import REQUESTS
+
+RequestRow = dict[str, Any]
+
+_EXPORT_ROWS = 500
+_CONTENT = ("request_body", "answer_text")
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFilter:
+    """Which requests are wanted; None: all."""
+
+    tenant_id: str | None = None
+    key_id: str | None = None
+    model: str | None = None
+    endpoint: str | None = None
+    status: int | None = None
+    error: str | None = None
+    since: float | None = None
+    until: float | None = None
+    """Before it; seconds since 1970."""
+    min_prompt_tokens: int | None = None
+    min_cached_tokens: int | None = None
+    min_output_tokens: int | None = None
+    min_total_seconds: float | None = None
+
+
+_CONDITIONS: dict[str, Callable[[Any], ColumnElement[bool]]] = {
+    **{name: REQUESTS.c[name].__eq__ for name in ("tenant_id", "key_id", "model", "endpoint", "status", "error")},
+    "since": REQUESTS.c.created_at.__ge__,
+    "until": REQUESTS.c.created_at.__lt__,
+    "min_prompt_tokens": REQUESTS.c.num_prompt_tokens.__ge__,
+    "min_cached_tokens": REQUESTS.c.num_cached_tokens.__ge__,
+    "min_output_tokens": REQUESTS.c.num_output_tokens.__ge__,
+    "min_total_seconds": REQUESTS.c.total_seconds.__ge__,
+}
+
+
+async def list_requests(database: Database, wanted: RequestFilter, span: PageSpan) -> Page[RequestRow]:
+    """List requests without their content, the newest first.
+
+    Raises: StorageUnavailableError: the database does not answer.
+    """
+    async with database.read() as connection:
+        query = _query(wanted, with_content=False)
+        return await page_by(connection, query, span, REQUESTS.c.seq, _as_dict, is_newest_first=True)
+
+
+async def find_request(database: Database, any_id: str) -> RequestRow:
+    """Look one up by the id of the request or of the completion; of several with a client's own id, the newest.
+
+    Raises: NotFoundError: no such request; StorageUnavailableError: the database does not answer.
+    """
+    is_meant = or_(REQUESTS.c.request_id == any_id, REQUESTS.c.completion_id == any_id)
+    async with database.read() as connection:
+        query = select(REQUESTS).where(is_meant).order_by(REQUESTS.c.seq.desc()).limit(1)
+        row = (await connection.execute(query)).one_or_none()
+    if row is None:
+        raise NotFoundError(f"request: got {shown(any_id)}, wanted the id of a request in the log", param="request")
+    return _as_dict(row)
+
+
+async def export_requests(database: Database, wanted: RequestFilter) -> AsyncIterator[RequestRow]:
+    """Yield requests with what is stored of their content, the oldest first. No transaction is held meanwhile.
+
+    Raises: StorageUnavailableError: the database does not answer.
+    """
+    cursor: str | None = None
+    while True:
+        async with database.read() as connection:
+            query = _query(wanted, with_content=True)
+            page = await page_by(connection, query, PageSpan(_EXPORT_ROWS, cursor), REQUESTS.c.seq, _as_dict)
+        for row in page.entries:
+            yield row
+        cursor = page.next_cursor
+        if cursor is None:
+            return
+
+
+def _query(wanted: RequestFilter, *, with_content: bool) -> Select[Any]:
+    columns = [column for column in REQUESTS.columns if with_content or column.name not in _CONTENT]
+    query = select(*columns)
+    for name, condition in _CONDITIONS.items():
+        if (value := getattr(wanted, name)) is not None:
+            query = query.where(condition(value))
+    return query
+
+
+def _as_dict(row: Row[Any]) -> RequestRow:
+    return dict(row._mapping)

@@ -1,0 +1,392 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from sqlalchemy import func, select
+
+from gateway.backends.base import RequestRejectedError
+from gateway.request_entry import RequestEntry
+from gateway.storage.database import Database
+from gateway.storage.history import HOUR_SECONDS, HistorySpan, history
+from gateway.storage.request_log import RequestLog
+from gateway.storage.retention import DEFAULT_RETENTION, HISTORY_DAYS, Retention, prune
+from gateway.storage.tables import REQUESTS
+from tests.gateway.support.server import until
+from tests.gateway.support.stored_gateway import Gateway, OpenGateway
+from tests.support.postgres import Cluster
+
+DAY = 86400.0
+
+
+def entry(number: int = 0, **fields: Any) -> RequestEntry:
+    made = RequestEntry(f"req-{number}", "/v1/chat/completions", "default", None, created_at=1_000_000.0 + number)
+    for name, value in {"model": "tiny", "status": 200, "num_prompt_tokens": 10, **fields}.items():
+        setattr(made, name, value)
+    return made
+
+
+async def rows(gateway: Gateway, **query: object) -> list[dict[str, Any]]:
+    answer = await gateway.admin.get("/requests", params=query)  # type: ignore[arg-type]
+    assert answer.status_code == 200, answer.text
+    return list(answer.json()["data"])
+
+
+async def num_rows(database: Database) -> int:
+    async with database.read() as connection:
+        return int((await connection.execute(select(func.count()).select_from(REQUESTS))).scalar_one())
+
+
+async def metric(gateway: Gateway, name: str) -> float:
+    text = (await gateway.admin.get("http://gateway/metrics")).text
+    samples = [s for family in text_string_to_metric_families(text) for s in family.samples]
+    return next(sample.value for sample in samples if sample.name == f"prefixgate_{name}")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_request_is_remembered_with_all_that_became_of_it(gateway: Gateway, stream: bool) -> None:
+    key = await gateway.make_key("acme")
+    await gateway.chat(key, "one " * 20)
+    answer = await gateway.chat(key, "one " * 19 + "two", stream=stream)
+    newest, first = await rows(gateway)
+    report = dict(part.split("=") for part in answer.headers["x-prefixgate-cache"].split("; "))
+    times = [newest.pop(name) for name in ("queue_seconds", "first_token_seconds", "total_seconds")]
+    assert 0 <= times[0] <= times[1] <= times[2] < 30
+    assert datetime.fromisoformat(newest.pop("created_at")) > datetime.now(UTC) - timedelta(minutes=1)
+    tenant = (await gateway.admin.get("/tenants/acme")).json()["id"]
+    key_id = (await gateway.admin.get("/keys")).json()["data"][0]["id"]
+    hits = int(report["cached"]) // 8
+    assert hits > 0
+    assert newest == {
+        "request_id": answer.headers["x-request-id"],
+        "completion_id": gateway.backend.requests[-1].request_id,
+        "tenant": tenant,
+        "key": key_id,
+        "prompt": None,
+        "model": "tiny",
+        "endpoint": "/v1/chat/completions",
+        "status": 200,
+        "error": None,
+        "finish_reason": "stop",
+        "is_stream": stream,
+        "num_prompt_tokens": int(report["prompt"]),
+        "num_cached_tokens": int(report["cached"]),
+        "num_output_tokens": len(gateway.backend.reply),
+        "reasons": {"hit": hits, "diverged": int(report["prompt"]) // 8 - hits},
+        "rules": [],
+    }
+    for any_id in (first["request_id"], first["completion_id"]):
+        assert (await gateway.admin.get(f"/requests/{any_id}")).json() == first
+    assert (await gateway.admin.get("/requests/req-none")).status_code == 404
+
+
+async def test_admin_paths_have_labels_of_their_own(gateway: Gateway) -> None:
+    await gateway.admin.get("/keys")
+    await gateway.admin.get("/keys/key_1")
+    text = (await gateway.admin.get("http://gateway/metrics")).text
+    assert 'prefixgate_requests_total{endpoint="/admin/v1/keys",status="200"} 1.0' in text
+    assert 'prefixgate_requests_total{endpoint="other",status="404"} 1.0' in text
+
+
+async def test_failures_are_remembered_by_their_codes_and_strangers_not_at_all(gateway: Gateway) -> None:
+    key = await gateway.make_key("acme")
+    backend = gateway.backend
+    await gateway.chat("wrong")
+    await gateway.chat(key, temperature=9)
+    await gateway.chat(key, model="x" * 500 + "\0")
+    await gateway.chat(key, max_tokens=100_000)
+    backend.is_up = False
+    await gateway.chat(key)
+    backend.is_up, backend.fail_after = True, 1
+    await gateway.chat(key)
+    await gateway.chat(key, stream=True)
+    backend.fail_after, backend.reject = None, RequestRejectedError("no")
+    await gateway.chat(key)
+    seen = [(row["status"], row["error"], row["num_prompt_tokens"] is not None) for row in await rows(gateway)]
+    assert seen[::-1] == [
+        (400, None, False),
+        (404, "model_not_found", False),
+        (400, "context_length_exceeded", False),
+        (503, "engine_unavailable", False),
+        (503, "engine_failed", True),
+        (503, "engine_failed", True),
+        (500, "engine_error", False),
+    ]
+    (broken,) = await rows(gateway, status=404)
+    assert broken["model"] == "x" * 200
+    assert [row["num_output_tokens"] for row in await rows(gateway, error="engine_failed")] == [1, 1]
+
+
+async def test_client_that_leaves_is_remembered_as_499(gateway: Gateway) -> None:
+    gateway.backend.delay_seconds = 600
+    asked = asyncio.ensure_future(gateway.chat(content="hi", stream=True))
+    await until(lambda: gateway.backend.live)
+    asked.cancel()
+    await asyncio.gather(asked, return_exceptions=True)
+    (row,) = await rows(gateway)
+    assert (row["status"], row["finish_reason"], row["num_output_tokens"]) == (499, None, 0)
+    assert row["first_token_seconds"] is None
+
+
+async def test_filters_choose(gateway: Gateway) -> None:
+    acme, other = await gateway.make_key("acme"), await gateway.make_key("other")
+    await gateway.chat(acme, "hi")
+    middle = datetime.now(UTC)
+    await gateway.chat(other, "hello " * 30)
+    await gateway.chat(other, temperature=9)
+    key_id = (await gateway.admin.get("/keys?tenant=acme")).json()["data"][0]["id"]
+    small = (await rows(gateway, tenant="acme"))[0]["num_prompt_tokens"]
+    for query, wanted in [
+        ({}, 3),
+        ({"tenant": "acme"}, 1),
+        ({"tenant": "other", "status": 200}, 1),
+        ({"key": key_id}, 1),
+        ({"status": 400}, 1),
+        ({"model": "tiny"}, 2),
+        ({"model": "' OR 1=1 --"}, 0),
+        ({"endpoint": "/v1/chat/completions"}, 3),
+        ({"since": middle.isoformat()}, 2),
+        ({"until": middle.isoformat()}, 1),
+        ({"since": middle.timestamp() + 1000}, 0),
+        ({"min_prompt_tokens": small}, 2),
+        ({"min_prompt_tokens": small + 1}, 1),
+        ({"min_cached_tokens": 1}, 0),
+        ({"min_output_tokens": 1}, 2),
+        ({"min_total_seconds": 1000}, 0),
+    ]:
+        assert len(await rows(gateway, **query)) == wanted, query
+
+
+@pytest.mark.parametrize(
+    ("query", "param", "status"),
+    [
+        ("status=abc", "status", 400),
+        ("status=99", "status", 400),
+        ("since=yesterday", "since", 400),
+        ("since=2026-01-01T00:00:00", "since", 400),
+        ("min_prompt_tokens=-1", "min_prompt_tokens", 400),
+        ("min_prompt_tokens=99999999999", "min_prompt_tokens", 400),
+        ("min_total_seconds=nan", "min_total_seconds", 400),
+        ("tenant=nobody", "tenant", 404),
+        ("order=asc", "order", 400),
+        ("cursor=-1", "cursor", 400),
+    ],
+)
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+async def test_bad_filter_is_refused(gateway: Gateway, query: str, param: str, status: int) -> None:
+    answer = await gateway.admin.get(f"/requests?{query}")
+    assert (answer.status_code, answer.json()["error"]["param"]) == (status, param)
+
+
+async def test_pages_and_export_give_every_row_once(gateway: Gateway) -> None:
+    for number in range(1203):
+        gateway.store.log.record(entry(number, created_at=time.time()))
+    seen, cursor = [], None
+    while True:
+        page = (await gateway.admin.get(f"/requests?limit=500{f'&cursor={cursor}' if cursor else ''}")).json()
+        seen += [row["request_id"] for row in page["data"]]
+        if (cursor := page["next_cursor"]) is None:
+            break
+    assert seen == [f"req-{number}" for number in reversed(range(1203))]
+    answer = await gateway.admin.get("/requests/export")
+    assert answer.headers["content-type"] == "application/jsonl"
+    exported = [json.loads(line) for line in answer.text.splitlines()]
+    assert [row["request_id"] for row in exported] == seen[::-1]
+    assert (await gateway.admin.get("/requests/export?status=404")).text == ""
+
+
+async def test_content_is_kept_only_where_it_was_asked_for(open_gateway: OpenGateway) -> None:
+    async with open_gateway() as gateway:
+        await gateway.chat(content="a secret")
+        (row,) = await rows(gateway)
+        assert "secret" not in (await gateway.admin.get("/requests/export")).text
+        assert not {"request_body", "answer_text"} & row.keys()
+    async with open_gateway(store_content=True) as gateway:
+        await gateway.chat(content="keep\0 me")
+        await gateway.chat(content="me too", stream=True)
+        lines = (await gateway.admin.get("/requests/export")).text.splitlines()[1:]
+        for line, words in zip(lines, ("keep\0 me", "me too"), strict=True):
+            kept = json.loads(line)
+            assert json.loads(kept["request_body"])["messages"][0]["content"] == words
+            assert kept["answer_text"] == "hello world, over the lazy dog"
+        assert "keep" not in (await gateway.admin.get("/requests")).text
+        newest = (await rows(gateway))[0]["request_id"]
+        assert "me too" in (await gateway.admin.get(f"/requests/{newest}")).json()["request_body"]
+
+
+async def test_answer_with_a_nul_is_stored(database: Database) -> None:
+    log = RequestLog(database, DEFAULT_RETENTION)
+    log.record(entry(request_body="{}", answer_text="a\0b"))
+    await log.flush()
+    assert (log.num_written, log.num_dropped) == (1, 0)
+
+
+async def test_content_beyond_its_bound_is_left_out_and_the_row_kept(database: Database) -> None:
+    log = RequestLog(database, DEFAULT_RETENTION, max_waiting_chars=10)
+    for number in range(3):
+        log.record(entry(number, answer_text="12345"))
+    await log.flush()
+    log.record(entry(3, answer_text="1234567890"))
+    await log.flush()
+    async with database.read() as connection:
+        texts = (await connection.execute(select(REQUESTS.c.answer_text).order_by(REQUESTS.c.seq))).scalars().all()
+    assert texts == ["12345", "12345", None, "1234567890"]
+
+
+async def test_full_queue_drops_and_counts(database: Database) -> None:
+    log = RequestLog(database, DEFAULT_RETENTION, max_waiting_rows=5)
+    for number in range(8):
+        log.record(entry(number))
+    assert (log.num_waiting, log.num_dropped) == (5, 3)
+    await log.flush()
+    assert (log.num_waiting, log.num_written, await num_rows(database)) == (0, 5, 5)
+
+
+async def test_row_that_no_database_takes_is_in_nobodys_way(database: Database) -> None:
+    log = RequestLog(database, DEFAULT_RETENTION)
+    log.record(entry(status=None))
+    await log.flush()
+    log.record(entry(1))
+    await log.flush()
+    assert (log.num_written, log.num_dropped, await num_rows(database)) == (1, 1, 1)
+
+
+async def test_prune_keeps_the_newest_rows_and_the_sums(database: Database) -> None:
+    log = RequestLog(database, DEFAULT_RETENTION)
+    for number in range(10):
+        log.record(entry(number))
+    await log.flush()
+    now = 1_000_010.0
+    await prune(database, Retention(max_rows=7, max_days=1), now)
+    assert await num_rows(database) == 7
+    await prune(database, Retention(max_rows=7, max_days=4 / DAY), now)
+    assert await num_rows(database) == 4
+    await prune(database, Retention(max_rows=0, max_days=1), now)
+    assert await num_rows(database) == 0
+    (hour,) = await history(database, HistorySpan(0, now))
+    assert hour["num_requests"] == 10
+    await prune(database, DEFAULT_RETENTION, now + (HISTORY_DAYS + 1) * DAY)
+    assert await history(database, HistorySpan(0, now)) == []
+
+
+async def test_prune_takes_many_rows_in_slices(database: Database) -> None:
+    log = RequestLog(database, DEFAULT_RETENTION)
+    for number in range(5600):
+        log.record(entry(number))
+    await log.flush()
+    retention = Retention(max_rows=500, max_days=1)
+    assert await prune(database, retention, 1_000_000.0) is True
+    assert await num_rows(database) == 600
+    assert await prune(database, retention, 1_000_000.0) is False
+    assert await num_rows(database) == 500
+
+
+async def test_log_prunes_itself(database: Database) -> None:
+    log = RequestLog(database, Retention(max_rows=3, max_days=1), flush_seconds=0.01)
+    for number in range(10):
+        log.record(entry(number, created_at=time.time()))
+    log.start()
+    async with asyncio.timeout(20):
+        while log.num_written < 10 or await num_rows(database) > 3:
+            await asyncio.sleep(0.02)
+    await log.stop()
+
+
+async def test_history_sums_by_hour_and_tenant_from_two_writers(database: Database, url: str) -> None:
+    start = 500 * HOUR_SECONDS
+    other = Database(url)
+    logs = [RequestLog(each, DEFAULT_RETENTION) for each in (database, other)]
+    for number in range(60):
+        hour, log = start + number % 2 * HOUR_SECONDS, logs[number % 3 % 2]
+        failed = number % 10 == 9
+        log.record(
+            entry(
+                number,
+                created_at=hour + 3599.9 * (number % 4 > 1),
+                tenant_id=f"t{number % 3}",
+                status=503 if failed else 200,
+                num_prompt_tokens=None if failed else 100,
+                num_cached_tokens=None if failed else 40,
+                num_output_tokens=7,
+                first_token_seconds=None if failed else 0.5,
+                total_seconds=2.0,
+            )
+        )
+        if number % 7 == 0:
+            await asyncio.gather(*(each.flush() for each in logs))
+    await asyncio.gather(*(each.flush() for each in logs))
+    first, second = await history(database, HistorySpan(start, start + 2 * HOUR_SECONDS))
+    assert first == {
+        "hour": start,
+        "num_requests": 30,
+        "num_errors": 0,
+        "num_prompt_tokens": 3000,
+        "num_cached_tokens": 1200,
+        "num_output_tokens": 210,
+        "num_first_tokens": 30,
+        "first_token_seconds": 15.0,
+        "total_seconds": 60.0,
+    }
+    assert (second["num_requests"], second["num_errors"], second["num_prompt_tokens"]) == (30, 6, 2400)
+    (mine,) = await history(database, HistorySpan(start + 1800, start + HOUR_SECONDS, "t0"))
+    assert mine["num_requests"] == 10
+    assert await history(database, HistorySpan(start + 2 * HOUR_SECONDS, start + 9 * HOUR_SECONDS)) == []
+    await other.close()
+
+
+async def test_history_over_http(gateway: Gateway) -> None:
+    await gateway.chat(await gateway.make_key("acme"))
+    (hour,) = (await gateway.admin.get("/history?tenant=acme")).json()["data"]
+    assert hour["num_requests"] == 1
+    assert hour["hour"].endswith(":00:00.000Z")
+    assert (await gateway.admin.get("/history?tenant=default")).json()["data"] == []
+    for query in ("since=2020-01-01T00:00:00Z", "since=2999-01-01T00:00:00Z", "until=x", "hours=3"):
+        assert (await gateway.admin.get(f"/history?{query}")).status_code == 400, query
+
+
+async def lose_and_regain(gateway: Gateway, lose: Any, regain: Any) -> None:
+    """Serving goes on without the database, admin requests say so, and nothing that was answered is lost."""
+    key = await gateway.make_key("acme")
+    lose()
+    await until(lambda: not gateway.store.watcher.is_up, seconds=30)
+    assert (await gateway.chat(key)).status_code == 200
+    assert (await gateway.chat("wrong")).status_code == 401
+    for method, path, body in [
+        ("POST", "/tenants", {"name": "x"}),
+        ("POST", "/keys", {"tenant": "acme"}),
+        ("GET", "/keys", None),
+        ("GET", "/requests", None),
+        ("GET", "/requests/export", None),
+        ("GET", "/audit", None),
+    ]:
+        answer: httpx.Response = await gateway.admin.request(method, path, json=body)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "database_unavailable"), path
+        assert answer.headers["retry-after"] == "5"
+    assert await metric(gateway, "database_up") == 0
+    assert await metric(gateway, "request_log_waiting_rows") == 1
+    assert (await gateway.admin.get("/config")).status_code == 200
+    regain()
+    await until(lambda: gateway.store.watcher.is_up and not gateway.store.log.num_waiting, seconds=30)
+    assert (await gateway.admin.post("/tenants", json={"name": "x"})).status_code == 201
+    assert len(await rows(gateway)) == 1
+    assert await metric(gateway, "database_up") == await metric(gateway, "request_log_written_rows_total") == 1
+    assert await metric(gateway, "request_log_dropped_rows_total") == 0
+
+
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+async def test_sqlite_file_that_vanishes_stops_no_chat(gateway: Gateway) -> None:
+    file = Path(gateway.store.database.place)
+    away = file.with_name("away")
+    await lose_and_regain(gateway, lambda: file.rename(away), lambda: away.rename(file))
+
+
+@pytest.mark.parametrize("url", ["own-postgresql"], indirect=True)
+async def test_postgresql_that_stops_stops_no_chat(gateway: Gateway, own_cluster: Cluster) -> None:
+    await lose_and_regain(gateway, own_cluster.stop, own_cluster.start)
