@@ -50,11 +50,11 @@ install: $(STAMP) ## only the environment
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "Python 3.11 with venv is needed: set PYTHON=/path/to/python3.11"; exit 1; }
 	@echo "installing into $(VENV), about 2.7 GB; this takes minutes"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[engine,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[engine,postgres,dev]'
 	@touch $@
 
 # Debian packages that tests need. Without root their tests skip with a reason; with CI set they fail.
-PACKAGES := curl
+PACKAGES := curl postgresql
 packages:
 	@if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
 	  dpkg -s $(PACKAGES) >/dev/null 2>&1 || { apt-get update -qq && apt-get install -y -qq --no-install-recommends $(PACKAGES); }; \

@@ -4,9 +4,13 @@ GatewayError
 ├── InvalidRequestError      the body or a field is wrong; `param` names the field
 │   └── ContextLengthError   the prompt, or prompt and answer together, do not fit the model
 ├── ModelNotFoundError       another model than the served one
+├── ModelNotAllowedError     the key is good for other models
 ├── BodyTooLargeError        more bytes than are read
 ├── AuthenticationError      no key, or a wrong one
-└── AdminDisabledError       the admin API has no key set
+├── AdminDisabledError       the admin API has no key set
+├── NotFoundError            the admin API knows no such tenant, key or request
+├── ConflictError            it exists already, or its state forbids this
+└── StorageUnavailableError  the database is gone; serving goes on
 
 Backend errors are in `gateway.backends.base`; they are rows of the table too.
 """
@@ -44,6 +48,10 @@ class ModelNotFoundError(GatewayError):
     """The request names another model than the served one."""
 
 
+class ModelNotAllowedError(GatewayError):
+    """The key's list of models lacks the one that the request names."""
+
+
 class BodyTooLargeError(GatewayError):
     """The body has more bytes than are read."""
 
@@ -56,11 +64,27 @@ class AdminDisabledError(GatewayError):
     """The admin API is off, for no admin key is set."""
 
 
+class NotFoundError(GatewayError):
+    """What an admin request names does not exist."""
+
+
+class ConflictError(GatewayError):
+    """What an admin request would make exists already, or is in a state that forbids it."""
+
+
+class StorageUnavailableError(GatewayError):
+    """The database does not answer; nothing that needs it can be done now."""
+
+    retry_after_seconds = 5
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """An error, ready to be sent."""
 
     status: int
+    code: str | None
+    """The error in one word, where it has one."""
     body: bytes
     """JSON in OpenAI's shape."""
     headers: Mapping[str, str]
@@ -78,8 +102,12 @@ _TABLE: Mapping[type[Exception], _Row] = {
     InvalidRequestError: _Row(400, "invalid_request_error"),
     AuthenticationError: _Row(401, "authentication_error", "invalid_api_key"),
     AdminDisabledError: _Row(403, "permission_error", "admin_disabled"),
+    ModelNotAllowedError: _Row(403, "permission_error", "model_not_allowed"),
     ModelNotFoundError: _Row(404, "invalid_request_error", "model_not_found"),
+    NotFoundError: _Row(404, "invalid_request_error", "not_found"),
+    ConflictError: _Row(409, "invalid_request_error", "conflict"),
     BodyTooLargeError: _Row(413, "invalid_request_error", "request_too_large"),
+    StorageUnavailableError: _Row(503, "server_error", "database_unavailable"),
     BackendFailedError: _Row(503, "server_error", "engine_failed"),
     BackendUnavailableError: _Row(503, "server_error", "engine_unavailable"),
     RequestRejectedError: _Row(400, "invalid_request_error"),
@@ -103,7 +131,7 @@ def problem_of(error: Exception) -> Problem:
             row, code = _INTERNAL, "engine_error"
         elif param in _LENGTH_PARAMS:
             code = "context_length_exceeded"
-    return Problem(row.status, _body(message, row.type, param, code), _headers(error))
+    return Problem(row.status, code, _body(message, row.type, param, code), _headers(error))
 
 
 def shown(value: object) -> str:
@@ -121,8 +149,8 @@ def shown(value: object) -> str:
 def _http_problem(error: HTTPException) -> Problem:
     message = _HTTP_MESSAGES.get(error.status_code, error.detail)
     kind = "invalid_request_error" if error.status_code < 500 else "server_error"
-    body = _body(message, kind, None, _HTTP_CODES.get(error.status_code))
-    return Problem(error.status_code, body, dict(error.headers or {}))
+    code = _HTTP_CODES.get(error.status_code)
+    return Problem(error.status_code, code, _body(message, kind, None, code), dict(error.headers or {}))
 
 
 def _body(message: str, kind: str, param: str | None, code: str | None) -> bytes:
@@ -131,7 +159,7 @@ def _body(message: str, kind: str, param: str | None, code: str | None) -> bytes
 
 
 def _headers(error: Exception) -> dict[str, str]:
-    if isinstance(error, BackendUnavailableError):
+    if isinstance(error, BackendUnavailableError | StorageUnavailableError):
         return {"retry-after": str(error.retry_after_seconds)}
     if isinstance(error, AuthenticationError):
         return {"www-authenticate": "Bearer"}

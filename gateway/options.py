@@ -1,53 +1,87 @@
-"""The command line of `prefixgate serve`, generated from the settings model.
+"""Command lines, generated from the settings model.
 
-argparse only splits words here; reading and checking values is the model's, for flags and environment alike.
+argparse only splits words here; reading and checking values is the model's, for flags, environment and file alike.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
+import yaml
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from gateway.settings import ENVIRONMENT_PREFIX, Settings
+from gateway.config_file import ConfigFileError
+from gateway.settings import ENVIRONMENT_PREFIX, Settings, is_in_environment, mask_url, unknown_variables
+from gateway.validation import wanted
 
 POSITIONAL = "model"
-ENVIRONMENT_ONLY = frozenset({"admin_key"})
+NO_FLAG = frozenset({"admin_key", "pepper"})
 
 
 def parse_options(argv: Sequence[str]) -> Settings:
-    """Read flags, then environment, then defaults.
+    """Read flags, then environment, then file, then defaults.
 
-    Exits with status 2 and a message on an unknown flag or a bad value.
+    Exits with status 2 and a message on an unknown option or a bad value, and with 0 after --help and --print-config.
     """
-    parser = _parser()
+    parser = _serve_parser()
     given = vars(parser.parse_args(argv))
+    print_config = given.pop("print_config", False)
+    settings = read_settings(parser, given)
+    if print_config:
+        sys.stdout.write(yaml.safe_dump(settings.shown(), sort_keys=False, allow_unicode=True))
+        parser.exit()
+    return settings
+
+
+def add_flags(parser: argparse.ArgumentParser, names: Collection[str]) -> None:
+    """Give a command the flags of some settings."""
+    for name in names:
+        _add_flag(parser, name, Settings.model_fields[name])
+
+
+def read_settings(parser: argparse.ArgumentParser, given: Mapping[str, Any]) -> Settings:
+    """Build the settings from flags, environment and file, or exit with status 2 and a message."""
+    for name in unknown_variables():
+        parser.error(f"{name}: is no option of this version; --help lists the variables")
     try:
         return Settings(**given)
+    except ConfigFileError as error:
+        parser.error(str(error))
     except ValidationError as error:
-        parser.error("; ".join(_message(details) for details in error.errors()))
+        parser.error("; ".join(_message(details, given) for details in error.errors()))
 
 
-def _parser() -> argparse.ArgumentParser:
+def _serve_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="prefixgate serve",
         usage="prefixgate serve [MODEL] [OPTIONS]",
-        description="Serve a model with an OpenAI-compatible API. Flags win over the environment.",
+        description="Serve a model with an OpenAI-compatible API. Flags win over the environment, and that over a file.",
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
     )
-    secrets = parser.add_argument_group("environment only")
+    parser.add_argument(
+        "--print-config", action="store_true", help="print every option as YAML, secrets masked, and end"
+    )
+    secrets = parser.add_argument_group("environment or file only")
+    secrets.description = "; ".join(f"{_variable(n)}  {Settings.model_fields[n].description}" for n in sorted(NO_FLAG))
     for name, field in Settings.model_fields.items():
-        if name == POSITIONAL:
-            parser.add_argument(name, nargs="?", metavar="MODEL", help=_help(name, field))
-        elif name in ENVIRONMENT_ONLY:
-            secrets.description = f"{_variable(name)}  {field.description}"
-        else:
-            parser.add_argument(_flag(name), metavar=_metavar(name), help=_help(name, field))
+        if name not in NO_FLAG:
+            _add_flag(parser, name, field)
     return parser
+
+
+def _add_flag(parser: argparse.ArgumentParser, name: str, field: FieldInfo) -> None:
+    if name == POSITIONAL:
+        parser.add_argument(name, nargs="?", metavar="MODEL", help=_help(name, field))
+    elif field.annotation is bool:
+        parser.add_argument(_flag(name), action=argparse.BooleanOptionalAction, help=_help(name, field))
+    else:
+        parser.add_argument(_flag(name), metavar=_metavar(name), help=_help(name, field))
 
 
 def _help(name: str, field: FieldInfo) -> str:
@@ -55,19 +89,23 @@ def _help(name: str, field: FieldInfo) -> str:
     return f"{field.description}{default} [{_variable(name)}]".replace("%", "%%")
 
 
-def _message(details: ErrorDetails) -> str:
+def _message(details: ErrorDetails, given: Mapping[str, Any]) -> str:
     """Say which option, what came and what was wanted."""
-    wanted = details["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
     if not details["loc"]:
-        return wanted  # the check over several options names them itself
+        return wanted(details)  # the check over several options names them itself
     name = str(details["loc"][0])
-    if name in ENVIRONMENT_ONLY:
-        return f"{_variable(name)}: wanted {wanted}"
-    return f"{_option(name)}: got {details['input']!r}, wanted {wanted.partition(', unable to parse')[0]}"
+    if details["type"] == "extra_forbidden":
+        return f"{name} in the file of --config: is no option of this version; --help lists them"
+    if name in NO_FLAG:
+        return f"{_variable(name)}: wanted {wanted(details)}"
+    came = repr(details["input"])
+    return f"{_option(name, given)}: got {mask_url(came) if name == 'db' else came}, wanted {wanted(details)}"
 
 
-def _option(name: str) -> str:
-    return f"{'MODEL' if name == POSITIONAL else _flag(name)} ({_variable(name)})"
+def _option(name: str, given: Mapping[str, Any]) -> str:
+    option = f"{'MODEL' if name == POSITIONAL else _flag(name)} ({_variable(name)})"
+    is_from_file = name not in given and not is_in_environment(name)
+    return f"{name} in the file of --config" if is_from_file else option
 
 
 def _flag(name: str) -> str:

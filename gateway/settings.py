@@ -1,4 +1,4 @@
-"""Every option of `prefixgate serve`: one model for flags and environment, and its only reader.
+"""Every option of `prefixgate serve`: one model for flags, environment and file, in this order, and its only reader.
 
 A field's docstring is its `--help`. Values that go on to the engine are checked again there; here the error names the
 flag.
@@ -9,10 +9,13 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
+import platformdirs
 from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+
+from gateway.config_file import read_config_file
 
 BLOCK_SIZES = (8, 16, 32, 64)
 KVCacheDtype = Literal[
@@ -26,8 +29,10 @@ KVCacheDtype = Literal[
 ]
 KV_SKIP_LAYERS = r"^(none|auto|((first|last):)?[0-9]+(,((first|last):)?[0-9]+)*)$"
 MIN_KEY_CHARS = 8
+MIN_PEPPER_CHARS = 16
 ENVIRONMENT_PREFIX = "PREFIXGATE_"
-_ASYNC_URL = re.compile(r"[a-z0-9_]+\+[a-z0-9_]+://")
+_DATABASE_URL = re.compile(r"(sqlite\+aiosqlite:///(?!:memory:)[^?]+|postgresql\+psycopg://.*)")
+_URL_PASSWORDS = re.compile(r"(?<=://)([^:@/]*):.*@|(?<=password=)[^&]*")
 
 
 def _none_is_zero(value: object) -> object:
@@ -52,8 +57,11 @@ class Settings(BaseSettings):
     """Address to listen on. Without API keys only a loopback address answers."""
     port: int = Field(8000, ge=0, le=65535)
     """Port to listen on; 0 takes a free one."""
+    config: Path | None = None
+    """YAML file with options, named as here without the dashes in front; flags and environment win over it."""
     db: str | None = None
-    """Async SQLAlchemy URL, such as sqlite+aiosqlite:///prefixgate.db; nothing is stored yet."""
+    """Async SQLAlchemy URL: sqlite+aiosqlite:///FILE or postgresql+psycopg://USER:PASSWORD@HOST/NAME; by default a
+    SQLite file in the user's data folder."""
     model_dir: Path | None = None
     """Folder for pulled models; by default in the user's cache folder."""
     chat_template: Path | None = None
@@ -84,7 +92,17 @@ class Settings(BaseSettings):
     growth_reserve: int = Field(256, ge=0)
     """Tokens of growth kept free for every running request."""
     admin_key: SecretStr | None = None
-    """Key of the admin API, which is off without one. Read from the environment only: flags show in process lists."""
+    """Key of the admin API, which is off without one. No flag, for flags show in process lists."""
+    pepper: SecretStr | None = None
+    """Secret under which API keys are hashed; by default in a file beside the SQLite database. No flag either."""
+    store_content: bool = False
+    """Keep the bodies of requests and the text of answers in the request log."""
+    request_log_rows: int = Field(1_000_000, ge=0)
+    """Most rows of the request log; the oldest go."""
+    request_log_days: float = Field(30.0, gt=0)
+    """Days after which a row of the request log goes."""
+    log_format: Literal["text", "json"] = "text"
+    """How the log is written to stderr, one line each."""
     heartbeat_timeout: float = Field(60.0, gt=0)
     """Seconds without any word from the engine before it is restarted."""
     start_timeout: float = Field(600.0, gt=0)
@@ -95,6 +113,49 @@ class Settings(BaseSettings):
     def _known_block_size(cls, value: int) -> int:
         if value not in BLOCK_SIZES:
             raise ValueError("8, 16, 32 or 64")
+        return value
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 -- the library's signature
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 -- the same
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Put the file that flags or environment name behind both."""
+        path = init_settings().get("config", env_settings().get("config"))
+        if path is None:
+            return init_settings, env_settings
+        return init_settings, env_settings, InitSettingsSource(settings_cls, read_config_file(Path(path)))
+
+    @property
+    def database_url(self) -> str:
+        """Where the database is, the default filled in."""
+        if self.db is not None:
+            return self.db
+        return f"sqlite+aiosqlite:///{platformdirs.user_data_path('prefixgate') / 'prefixgate.db'}"
+
+    def shown(self) -> dict[str, Any]:
+        """Give every option as a plain value, secrets masked; read back as a file it means the same but for those."""
+        values = self.model_dump(mode="json", exclude={"config"})
+        if self.db is not None:
+            values["db"] = mask_url(self.db)
+        return values
+
+    @field_validator("pepper", "admin_key")
+    @classmethod
+    def _no_mask(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and not value.get_secret_value().strip("*"):
+            raise ValueError("a secret, not the mask that --print-config prints in its place")
+        return value
+
+    @field_validator("pepper")
+    @classmethod
+    def _long_pepper(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and len(value.get_secret_value()) < MIN_PEPPER_CHARS:
+            raise ValueError(f"at least {MIN_PEPPER_CHARS} characters")
         return value
 
     @field_validator("admin_key")
@@ -111,8 +172,10 @@ class Settings(BaseSettings):
     @field_validator("db")
     @classmethod
     def _async_url(cls, value: str | None) -> str | None:
-        if value is not None and not _ASYNC_URL.match(value):
-            raise ValueError("an async SQLAlchemy URL, such as sqlite+aiosqlite:///prefixgate.db")
+        if value is not None and not _DATABASE_URL.fullmatch(value):
+            raise ValueError(
+                "an async SQLAlchemy URL, such as sqlite+aiosqlite:///FILE or postgresql+psycopg://HOST/NAME"
+            )
         return value
 
     @model_validator(mode="after")
@@ -128,6 +191,16 @@ class Settings(BaseSettings):
                 f"({self.max_num_seqs}), so that every running request gets its token in each step"
             )
         return self
+
+
+def mask_url(url: str) -> str:
+    """Print a database's URL without the passwords in it."""
+    return _URL_PASSWORDS.sub(lambda match: "***" if match[1] is None else f"{match[1]}:***@", url)
+
+
+def is_in_environment(name: str) -> bool:
+    """Whether an option is set there, and not to nothing."""
+    return bool(os.environ.get(ENVIRONMENT_PREFIX + name.upper()))
 
 
 def unknown_variables() -> list[str]:

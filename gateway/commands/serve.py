@@ -25,7 +25,7 @@ from gateway.log import configure_logging
 from gateway.model_files import ModelFilesError
 from gateway.options import parse_options
 from gateway.protocol import HttpProtocol
-from gateway.settings import Settings, unknown_variables
+from gateway.settings import Settings
 from gateway.template import ChatTemplateError
 
 logger = logging.getLogger(__name__)
@@ -41,8 +41,6 @@ def main(argv: Sequence[str]) -> int:
     """Serve a model."""
     settings = parse_options(argv)
     configure_logging()
-    for name in unknown_variables():
-        logger.warning("%s is no option of this version and is ignored; --help lists the variables", name)
     # Prompts are tokenized one at a time; a pool of threads would only make forking the engine unsafe.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     # Imported here, so that a gateway without an engine of its own does without the engine's packages.

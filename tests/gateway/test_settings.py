@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast, get_args
 
 import pytest
+import yaml
 from pydantic import ValidationError
 
 from engine.config import CacheConfig, EngineConfig, SchedulerConfig
@@ -15,7 +17,7 @@ from gateway.model_files import ModelFiles
 from gateway.options import parse_options
 from gateway.settings import BLOCK_SIZES, KVCacheDtype, Settings, unknown_variables
 
-FLAGS = "host port db model-dir chat-template dtype block-size num-blocks max-model-len max-num-seqs "
+FLAGS = "host port config db request-log-rows request-log-days log-format model-dir chat-template dtype block-size num-blocks max-model-len max-num-seqs "
 FLAGS += "max-num-batched-tokens prefill-chunk kv-cache-dtype kv-skip-layers max-shared-ratio max-pinned-ratio growth-reserve"
 
 
@@ -47,6 +49,93 @@ def test_flags_win_over_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = parse_options(["some/model", "--port", "9001"])
     assert (settings.model, settings.port, settings.num_blocks) == ("some/model", 9001, 77)
     assert settings.host == "127.0.0.1"
+
+
+def write(folder: Path, text: str) -> list[str]:
+    (folder / "options.yaml").write_text(text)
+    return ["--config", str(folder / "options.yaml")]
+
+
+def test_flags_win_over_environment_and_that_over_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "port: 1\nnum-blocks: 2\nmax_num_seqs: 3\nstore_content: true\nprefill_chunk: none\nadmin_key: open-sesame\n"
+    monkeypatch.setenv("PREFIXGATE_NUM_BLOCKS", "22")
+    monkeypatch.setenv("PREFIXGATE_PORT", "11")
+    settings = parse_options([*write(tmp_path, text), "--port", "111"])
+    assert (settings.port, settings.num_blocks, settings.max_num_seqs) == (111, 22, 3)
+    assert (settings.store_content, settings.prefill_chunk) == (True, 0)
+    assert settings.admin_key is not None
+    monkeypatch.setenv("PREFIXGATE_CONFIG", str(tmp_path / "options.yaml"))
+    assert parse_options([]).max_num_seqs == 3
+    assert parse_options(write(tmp_path, "")).max_num_seqs == 32
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("prot: 1", ["prot in the file of --config: is no option"]),
+        ("port: x", ["port in the file of --config", "got 'x'", "integer"]),
+        ("max-shared-ratio: [1]", ["max_shared_ratio in the file", "[1]"]),
+        ("- port", ["options.yaml: got list, wanted a mapping"]),
+        ("port: [", ["options.yaml: not valid YAML"]),
+        ("port: 1\nport: 2", ["options.yaml: not valid YAML: a key is given twice"]),
+        ("num-blocks: 2\nnum_blocks: 3", ["num_blocks: given twice"]),
+        ("config: other.yaml", ["config: a file cannot name another"]),
+        ("? [a, b]\n: 1", ["options.yaml"]),
+        ("a: !!python/object/apply:os.system [ls]", ["options.yaml: not valid YAML"]),
+        ("admin_key: '**********'", ["PREFIXGATE_ADMIN_KEY: wanted a secret, not the mask"]),
+        ("pepper: short", ["PREFIXGATE_PEPPER: wanted at least 16 characters"]),
+    ],
+)
+def test_bad_file_exits_with_2_and_says_what_was_wanted(
+    tmp_path: Path, text: str, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parse_options(write(tmp_path, text))
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert caught.value.code == 2
+    assert all(word in message for word in words), message
+
+
+@pytest.mark.parametrize("name", ["missing.yaml", "."])
+def test_file_that_cannot_be_read_is_named(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse_options(["--config", str(tmp_path / name)])
+    assert "cannot be read" in capsys.readouterr().err
+
+
+def test_printed_config_is_yaml_that_means_the_same_but_for_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PREFIXGATE_ADMIN_KEY", "open-sesame")
+    monkeypatch.setenv("PREFIXGATE_PEPPER", "a pepper of some length")
+    monkeypatch.setenv("PREFIXGATE_DB", "postgresql+psycopg://me:h/u@sh@host/name?password=hush2&x=1")
+    with pytest.raises(SystemExit) as caught:
+        parse_options(["--print-config", "--port", "9001", "--store-content", "--prefill-chunk", "none"])
+    assert caught.value.code == 0
+    text = capsys.readouterr().out
+    assert not any(secret in text for secret in ("open-sesame", "pepper of", "h/u", "sh@host", "hush2"))
+    printed = yaml.safe_load(text)
+    assert printed["db"] == "postgresql+psycopg://me:***@host/name?password=***&x=1"
+    assert printed.keys() == Settings.model_fields.keys() - {"config"}
+    monkeypatch.delenv("PREFIXGATE_ADMIN_KEY")
+    monkeypatch.delenv("PREFIXGATE_PEPPER")
+    for name in ("admin_key", "pepper"):
+        assert printed.pop(name) == "**********"
+    again = parse_options(write(tmp_path, yaml.safe_dump(printed)))
+    assert again.model_copy(update={"config": None}) == Settings(port=9001, store_content=True, prefill_chunk=0)
+
+
+def test_flag_without_a_value_and_its_negation() -> None:
+    assert parse_options(["--store-content"]).store_content is True
+    assert parse_options(["--no-store-content"]).store_content is False
+
+
+def test_password_of_a_bad_url_is_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse_options(["--db", "mysql://me:hush@host/x"])
+    message = capsys.readouterr().err
+    assert "mysql://me:***@host/x" in message
+    assert "hush" not in message
 
 
 def test_prefill_chunk_none_is_no_limit() -> None:
@@ -87,6 +176,12 @@ def test_help_names_every_flag_its_default_and_its_variable(capsys: pytest.Captu
         (["--max-pinned-ratio", "0.9"], ["--max-pinned-ratio", "0.9", "--max-shared-ratio (0.5)"]),
         (["--max-num-batched-tokens", "8"], ["--max-num-batched-tokens", "8", "--max-num-seqs (32)"]),
         (["--db", "sqlite:///x.db"], ["--db", "sqlite:///x.db", "wanted an async SQLAlchemy URL, such as sqlite+aios"]),
+        (["--db", "sqlite+aiosqlite:///:memory:"], ["--db", "wanted an async SQLAlchemy URL"]),
+        (["--db", "sqlite+aiosqlite:///x.db?mode=ro"], ["--db", "wanted an async SQLAlchemy URL"]),
+        (["--store-content=yes"], ["--store-content", "ignored explicit argument"]),
+        (["--log-format", "xml"], ["--log-format", "'xml'", "'text' or 'json'"]),
+        (["--request-log-rows", "-1"], ["--request-log-rows", "'-1'", "0"]),
+        (["--request-log-days", "0"], ["--request-log-days", "'0'"]),
         (["one", "two"], ["unrecognized", "two"]),
     ],
 )
@@ -133,11 +228,15 @@ def test_db_url_of_an_async_driver_is_taken() -> None:
     assert parse_options(["--db", "sqlite+aiosqlite:///x.db"]).db == "sqlite+aiosqlite:///x.db"
 
 
-def test_misspelt_variables_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_misspelt_variables_are_errors(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert unknown_variables() == []
     for name in ("PREFIXGATE_PORT", "PREFIXGATE_ADMIN_KEY", "PREFIXGATE_PROT", "PREFIXGATE_", "OTHER_PROT"):
         monkeypatch.setenv(name, "1")
     assert unknown_variables() == ["PREFIXGATE_", "PREFIXGATE_PROT"]
+    with pytest.raises(SystemExit) as caught:
+        parse_options([])
+    assert caught.value.code == 2
+    assert "PREFIXGATE_: is no option" in capsys.readouterr().err
 
 
 def test_secret_is_masked_when_printed(monkeypatch: pytest.MonkeyPatch) -> None:
