@@ -1,0 +1,91 @@
+"""From what an operator sends to a version: checked, canonical, tokenized. Pure; stores nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from gateway.backends.base import ModelInfo
+from gateway.chat_messages import parse_messages, parse_tools
+from gateway.conversation import Conversation, Message
+from gateway.errors import ContextLengthError, InvalidRequestError
+from gateway.normalize.registry import RuleRegistry
+from gateway.prompts.head import PromptHead, prompt_head
+from gateway.prompts.slots import check_slots
+from gateway.rendering import PromptRenderer
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompiledPrompt:
+    """A prompt in every form that is needed of it."""
+
+    raw: Conversation
+    canonical: Conversation
+    slots: tuple[str, ...]
+    head: PromptHead
+
+
+class PromptCompiler:
+    """Compiles for the served model."""
+
+    def __init__(self, rules: RuleRegistry, renderer: PromptRenderer) -> None:
+        self._rules = rules
+        self._renderer = renderer
+
+    def compile(self, source: Mapping[str, Any], slots: Sequence[str]) -> CompiledPrompt:
+        """Check and compile.
+
+        Args:
+            source: `messages` and, where there are, `tools`, as in a chat.
+            slots: names that stand in the text as `{{name}}`.
+
+        Raises: InvalidRequestError: the first thing that is wrong.
+        """
+        raw = Conversation(parse_messages(source.get("messages")), parse_tools(source.get("tools")))
+        canonical = self._rules.normalize(raw).conversation
+        check_slots(canonical, slots)
+        return CompiledPrompt(raw, canonical, tuple(slots), prompt_head(canonical, slots, self._renderer))
+
+
+def source_of(text: str | None, messages: object, tools: object) -> dict[str, Any]:
+    """Bring the two ways to give a prompt into one.
+
+    Raises: InvalidRequestError: both came, or neither.
+    """
+    if (text is None) == (messages is None):
+        got = "neither" if text is None else "both"
+        raise InvalidRequestError(f"text: got {got} text and messages, wanted one of the two", param="text")
+    source: dict[str, Any] = {"messages": [{"role": "system", "content": text}] if messages is None else messages}
+    return source if tools is None else source | {"tools": tools}
+
+
+def canonical_json(conversation: Conversation) -> str:
+    """Print a conversation as the canonical form that is stored and shown."""
+    messages = [{"role": m.role, "content": _content(m), **m.fields} for m in conversation.messages]
+    body: dict[str, Any] = {"messages": messages}
+    if conversation.tools:
+        body["tools"] = list(conversation.tools)
+    return orjson.dumps(body).decode()
+
+
+def check_length(head: PromptHead, model: ModelInfo) -> None:
+    """Refuse a prompt that leaves no room for a question.
+
+    Raises: ContextLengthError: with the numbers.
+    """
+    if len(head.token_ids) >= model.max_model_len - 1:
+        raise ContextLengthError(
+            f"text: got a prompt of {len(head.token_ids)} tokens, wanted at most {model.max_model_len - 2}: the model "
+            f"takes {model.max_model_len}, the client's turn and the answer included",
+            param="text",
+        )
+
+
+def _content(message: Message) -> Any:
+    content = message.content
+    if content is None or isinstance(content, str):
+        return content
+    return [{"type": "text", "text": text} for text in content]

@@ -1,0 +1,179 @@
+"""Keeps registered prompts in the engine's cache: at start, after the engine restarts, and when they change.
+
+The engine forgets everything when its process ends. Whenever a new one serves, all prompts are computed ahead of use,
+the most wanted first, then pinned or prioritized; what does not fit into the time budget is listed and goes on behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from gateway.backends.base import Backend, BackendError
+from gateway.backends.control import HashedPrompt, PinOutcome
+from gateway.prompts.versions import Retention
+
+logger = logging.getLogger(__name__)
+
+POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WarmPrompt:
+    """What is to be kept warm."""
+
+    handle: str
+    """Names it in the engine; unique."""
+    name: str
+    """For people."""
+    retention: Retention
+    hashed: Callable[[], HashedPrompt]
+    """For the engine that serves now."""
+
+
+@dataclass(frozen=True, slots=True)
+class WarmState:
+    """How far a prompt is."""
+
+    status: str
+    """`waiting`: its turn has not come; `warm`; `not_in_time`: the budget was over before; `failed`."""
+    detail: str | None = None
+    """Why it failed, or why it is not pinned."""
+    num_cached_tokens: int = 0
+    pinned: bool = False
+
+
+class Warmer:
+    """One background task over one backend."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        budget_seconds: float,
+        clock: Callable[[], float] = time.time,
+        poll_seconds: float = POLL_SECONDS,
+    ) -> None:
+        self._backend = backend
+        self._budget_seconds = budget_seconds
+        self._clock = clock
+        self._poll_seconds = poll_seconds
+        self._prompts: dict[str, WarmPrompt] = {}
+        self._states: dict[str, WarmState] = {}
+        self._epoch: int | None = None
+        self._settled_epoch: int | None = None
+
+    def is_settled(self) -> bool:
+        """Whether the engine that serves now has had its warm-up: `/ready` waits for this."""
+        return self._backend.ready() and self._settled_epoch == self._backend.model_info().hash_epoch
+
+    def state(self, handle: str) -> WarmState:
+        """Tell how far one prompt is."""
+        return self._states.get(handle, WarmState("waiting"))
+
+    def behind(self) -> list[str]:
+        """Name the prompts that are not warm."""
+        return [prompt.name for prompt in self._prompts.values() if self.state(prompt.handle).status != "warm"]
+
+    async def keep(self, prompts: Iterable[WarmPrompt]) -> None:
+        """Keep these and no others from now on; what is new is warmed by the background task."""
+        wanted = {prompt.handle: prompt for prompt in prompts}
+        for handle in self._prompts.keys() - wanted.keys():
+            await self.release(handle)
+        for handle, prompt in wanted.items():
+            known = self._prompts.get(handle)
+            if known is not None and known.retention != prompt.retention:
+                self._states.pop(handle, None)
+        self._prompts = wanted
+
+    async def release(self, handle: str) -> None:
+        """Let the engine evict a prompt like any other."""
+        self._prompts.pop(handle, None)
+        self._states.pop(handle, None)
+        try:
+            await self._backend.unpin(handle)
+            await self._backend.end_priority(handle)
+        except BackendError:
+            logger.info("a pin was not given back, for the engine does not serve; it ended with its process")
+
+    async def run(self) -> None:
+        """Follow the engine until cancelled."""
+        while True:
+            try:
+                await self._follow()
+            except BackendError as error:
+                logger.info("warming is interrupted: %s", error)
+            await asyncio.sleep(self._poll_seconds)
+
+    async def warm_now(self, prompt: WarmPrompt) -> WarmState:
+        """Compute, pin and prioritize one prompt.
+
+        Raises: BackendError: the engine does not serve.
+        """
+        hashed = prompt.hashed()
+        warmed = await self._backend.warm(hashed)
+        if warmed.refusal is not None:
+            return WarmState("failed", warmed.refusal, warmed.num_cached_tokens)
+        retention, now = prompt.retention, self._clock()
+        if retention.expires_at is not None and retention.expires_at <= now:
+            return WarmState("warm", "its retention has expired", warmed.num_cached_tokens)
+        if retention.priority:
+            seconds = None if retention.expires_at is None else retention.expires_at - now
+            await self._backend.prioritize(prompt.handle, hashed, level=retention.priority, seconds=seconds)
+        if not retention.pin:
+            return WarmState("warm", None, warmed.num_cached_tokens)
+        outcome = await self._backend.pin(prompt.handle, hashed)
+        detail = None if outcome.refusal is None else refusal_text(outcome)
+        return WarmState("warm", detail, warmed.num_cached_tokens, pinned=outcome.refusal is None)
+
+    async def _follow(self) -> None:
+        if not self._backend.ready():
+            return
+        epoch = self._backend.model_info().hash_epoch
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._states.clear()
+            await self._warm_in_time()
+            self._settled_epoch = epoch
+        for prompt in self._in_order():  # what came since, or was not in time
+            if self.state(prompt.handle).status in ("waiting", "not_in_time"):
+                self._states[prompt.handle] = await self.warm_now(prompt)
+        await self._end_expired()
+
+    async def _warm_in_time(self) -> None:
+        try:
+            async with asyncio.timeout(self._budget_seconds):
+                for prompt in self._in_order():
+                    self._states[prompt.handle] = await self.warm_now(prompt)
+        except TimeoutError:
+            late = [prompt for prompt in self._in_order() if prompt.handle not in self._states]
+            self._states.update({prompt.handle: WarmState("not_in_time") for prompt in late})
+            logger.warning(
+                "%d registered prompts were not warm after %g seconds and are warmed while serving: %s",
+                len(late),
+                self._budget_seconds,
+                ", ".join(prompt.name for prompt in late),
+            )
+
+    async def _end_expired(self) -> None:
+        now = self._clock()
+        for prompt in self._prompts.values():
+            expires_at, state = prompt.retention.expires_at, self.state(prompt.handle)
+            if expires_at is not None and expires_at <= now and state.pinned:
+                await self._backend.unpin(prompt.handle)
+                self._states[prompt.handle] = WarmState("warm", "its retention has expired", state.num_cached_tokens)
+
+    def _in_order(self) -> Sequence[WarmPrompt]:
+        """Pinned ones first, then by priority."""
+        return sorted(self._prompts.values(), key=lambda prompt: (not prompt.retention.pin, -prompt.retention.priority))
+
+
+def refusal_text(outcome: PinOutcome) -> str:
+    """Say with numbers why a prompt is not pinned."""
+    return (
+        f"{outcome.refusal}: the prompt has {outcome.num_blocks} blocks; {outcome.pinned_blocks} of at most "
+        f"{outcome.pinned_blocks_limit} are pinned, {outcome.shared_blocks} of at most {outcome.shared_blocks_limit} shared"
+    )
