@@ -25,6 +25,10 @@ from gateway.model_files import ModelFiles
 from gateway.normalize.registry import RuleRegistry
 from gateway.normalize.rules import default_rules
 from gateway.prefix import PrefixHasher
+from gateway.prompts.compiler import PromptCompiler
+from gateway.prompts.operator import PromptOperator
+from gateway.prompts.registry import PromptRegistry
+from gateway.prompts.warming import Warmer
 from gateway.recent import RecentRequests
 from gateway.rendering import PromptRenderer
 from gateway.routes.admin import admin_router
@@ -72,10 +76,22 @@ def create_app(
     template = ChatTemplate(model_files.chat_template, special_tokens=special_tokens)
     threads = PromptThreads()
     recent = RecentRequests()
+    rules, renderer, hasher = rules or default_rules(), PromptRenderer(template, tokenizer), PrefixHasher()
+    prompts = None
+    if store is not None:
+        compiler = PromptCompiler(rules, renderer)
+        warmer = Warmer(backend, budget_seconds=settings.warm_budget)
+        registry = PromptRegistry(
+            store.database, compiler, warmer, backend=backend, hasher=hasher, model_name=model_files.name
+        )
+        store.keep_fresh(registry.refresh)
+        prompts = PromptOperator(
+            store.database, compiler, registry, warmer, backend=backend, model_name=model_files.name
+        )
     chat = ChatServices(
         model_name=model_files.name,
         backend=backend,
-        ingress=Ingress(rules or default_rules(), PromptRenderer(template, tokenizer), PrefixHasher(), threads),
+        ingress=Ingress(rules, renderer, hasher, threads, prompts.registry if prompts else None),
         tokenizer=tokenizer,
         authenticator=authenticator,
         metrics=metrics,
@@ -86,9 +102,9 @@ def create_app(
     # The paths that take all the traffic are plain ASGI: no model per request, nothing of FastAPI's between.
     routes = [
         Route(CHAT_PATH, ChatCompletions(chat), methods=["POST"]),
-        *SystemRoutes(backend, authenticator, metrics, model_files.name).routes(),
+        *SystemRoutes(backend, authenticator, metrics, model_files.name, prompts.warmer if prompts else None).routes(),
     ]
-    admin = admin_router(backend, authenticator, settings, recent=recent, store=store)
+    admin = admin_router(backend, authenticator, settings, recent=recent, store=store, prompts=prompts)
     paths = [route.path for route in [*routes, *admin.routes] if isinstance(route, Route) and "{" not in route.path]
 
     @asynccontextmanager
@@ -97,8 +113,12 @@ def create_app(
             await store.start()
         try:
             await backend.start()
+            if prompts is not None:
+                prompts.warmer.start()
             yield
         finally:
+            if prompts is not None:
+                await prompts.warmer.stop()
             await backend.stop()
             threads.close()
             if store is not None:

@@ -135,6 +135,7 @@ class ChatCompletions:
         entry = task.entry
         entry.queue_seconds = services.clock() - handed_over_at
         entry.rules = prepared.fired_rules
+        entry.prompt_id = prepared.prompt_id
         entry.admit(generation.admission)
         try:
             services.metrics.count_admission(generation.admission)

@@ -27,6 +27,7 @@ _T = TypeVar("_T")
 _MAX_INT64 = 2**63 - 1
 _MAX_LENGTH = 2**31 - 1
 _MAX_TOP_K = 2**31 - 1
+_MAX_VERSION_DIGITS = 10
 
 _HONOURED = frozenset(
     {
@@ -43,8 +44,21 @@ _HONOURED = frozenset(
         "stream",
         "stream_options",
         "ignore_eos",
+        "prompt",
     }
 )
+
+
+@dataclass(frozen=True, slots=True)
+class PromptReference:
+    """A registered prompt that the client names in place of sending it."""
+
+    prompt: str
+    """Id or name."""
+    version: int | None
+    """None: the active one."""
+    variables: Mapping[str, Any]
+    """Of its slots."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +80,8 @@ class ChatRequest:
     stops: tuple[str, ...]
     stream: bool
     include_usage: bool
+    prompt: PromptReference | None
+    """Comes before the messages and tools of the body."""
     unknown_fields: tuple[str, ...]
     """Ignored, and counted."""
     num_body_bytes: int
@@ -101,6 +117,7 @@ def parse_chat_request(body: bytes) -> ChatRequest:
         stops=_optional(fields, "stop", (), _stops),
         stream=stream,
         include_usage=_include_usage(fields, stream=stream),
+        prompt=_optional(fields, "prompt", None, _prompt),
         unknown_fields=tuple(name for name in fields if name not in _HONOURED and name not in _NEUTRAL),
         num_body_bytes=len(body),
     )
@@ -165,6 +182,28 @@ def _stops(field: str, value: object) -> tuple[str, ...]:
         if not isinstance(entry, str) or not 0 < len(entry) <= MAX_STOP_CHARS:
             checks.refuse(name, entry, wanted)
     return tuple(dict.fromkeys(str(entry) for _, entry in named))
+
+
+def _prompt(field: str, value: object) -> PromptReference:
+    given = {name: entry for name, entry in checks.mapping(field, value).items() if entry is not None}
+    for name in given:
+        if name not in ("id", "version", "variables"):
+            raise InvalidRequestError(
+                f"{field}.{name}: unknown, wanted id, version or variables", param=f"{field}.{name}"
+            )
+    version = given.get("version")
+    return PromptReference(
+        checks.text(f"{field}.id", given.get("id")),
+        None if version is None else _version(f"{field}.version", version),
+        checks.mapping(f"{field}.variables", given.get("variables", {})),
+    )
+
+
+def _version(field: str, value: object) -> int:
+    """Read a number, or its digits as OpenAI's clients send them."""
+    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < _MAX_VERSION_DIGITS:
+        return int(value)
+    return checks.integer(field, value, low=1, high=_MAX_LENGTH)
 
 
 def _include_usage(fields: Mapping[str, Any], *, stream: bool) -> bool:

@@ -5,14 +5,17 @@ Pure but for the clock that a template may read; long prompts take the same way 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gateway.auth import Identity
 from gateway.backends.base import GenerationRequest, ModelInfo, Sampling
-from gateway.chat_request import ChatRequest, parse_chat_request
+from gateway.chat_request import ChatRequest, PromptReference, parse_chat_request
 from gateway.errors import ContextLengthError, InvalidRequestError
-from gateway.normalize.registry import RuleRegistry
+from gateway.normalize.registry import Normalized, RuleRegistry
 from gateway.prefix import PrefixHasher
+from gateway.prompts.matching import HeadIndex
+from gateway.prompts.registered import RegisteredPrompts, RegisteredVersion
+from gateway.prompts.registry import PromptRegistry
 from gateway.rendering import PromptRenderer
 from gateway.threads import PromptThreads
 
@@ -23,18 +26,26 @@ class PreparedPrompt:
 
     request: GenerationRequest
     fired_rules: tuple[str, ...]
+    prompt_id: str | None = None
+    """The registered prompt that was named, or that the tokens begin with."""
 
 
 class Ingress:
     """Prepares prompts for one served model."""
 
     def __init__(
-        self, rules: RuleRegistry, renderer: PromptRenderer, hasher: PrefixHasher, threads: PromptThreads
+        self,
+        rules: RuleRegistry,
+        renderer: PromptRenderer,
+        hasher: PrefixHasher,
+        threads: PromptThreads,
+        prompts: PromptRegistry | None = None,
     ) -> None:
         self._rules = rules
         self._renderer = renderer
         self._hasher = hasher
         self._threads = threads
+        self._prompts = prompts
 
     async def parse(self, body: bytes) -> ChatRequest:
         """Check a body.
@@ -48,13 +59,29 @@ class Ingress:
     ) -> PreparedPrompt:
         """Prepare one chat.
 
-        Raises: InvalidRequestError: the template refuses it; ContextLengthError: it does not fit.
+        Raises: InvalidRequestError: the template refuses it; ContextLengthError: it does not fit; NotFoundError: it
+        names a prompt that is not registered for this tenant.
         """
-        self._renderer.check(chat.conversation)
-        return await self._threads.run(chat.num_body_bytes, self._prepare, request_id, chat, identity, model)
+        named = None if chat.prompt is None else self._named(chat.prompt, identity)
+        conversation, num_bytes, rules = chat.conversation, chat.num_body_bytes, self._rules
+        if named is not None and chat.prompt is not None:
+            conversation = named.compiled.before(conversation, chat.prompt.variables)
+            num_bytes += len(named.version.canonical)
+            rules = named.compiled.rules
+        self._renderer.check(conversation)
+        normalized = await self._threads.run(num_bytes, rules.normalize, conversation)
+        if named is None and self._prompts is not None:
+            self._prompts.see(conversation, normalized.conversation, identity)
+        prepared = await self._threads.run(num_bytes, self._prepare, request_id, chat, normalized, identity, model)
+        return prepared if named is None else replace(prepared, prompt_id=named.prompt.id)
 
-    def _prepare(self, request_id: str, chat: ChatRequest, identity: Identity, model: ModelInfo) -> PreparedPrompt:
-        normalized = self._rules.normalize(chat.conversation)
+    def _named(self, reference: PromptReference, identity: Identity) -> RegisteredVersion:
+        prompts = self._prompts.registered if self._prompts else RegisteredPrompts()
+        return prompts.find(reference, identity.tenant)
+
+    def _prepare(
+        self, request_id: str, chat: ChatRequest, normalized: Normalized, identity: Identity, model: ModelInfo
+    ) -> PreparedPrompt:
         token_ids = self._renderer.token_ids(normalized.conversation, max_model_len=model.max_model_len)
         if not len(token_ids):
             raise InvalidRequestError(
@@ -68,8 +95,17 @@ class Ingress:
             seed=chat.seed,
             ignore_eos=chat.ignore_eos,
         )
-        request = self._hasher.request(request_id, token_ids, sampling, identity=identity, model=model)
-        return PreparedPrompt(request, normalized.fired)
+        heads = self._prompts.registered.heads if self._prompts else HeadIndex()
+        request = self._hasher.request(
+            request_id,
+            token_ids,
+            sampling,
+            identity=identity,
+            model=model,
+            num_public_tokens=heads.num_public_tokens(token_ids),
+        )
+        begins_with = heads.match(token_ids, identity.tenant)
+        return PreparedPrompt(request, normalized.fired, begins_with.prompt_id if begins_with else None)
 
 
 def _fit(num_prompt_tokens: int, chat: ChatRequest, max_model_len: int) -> int:

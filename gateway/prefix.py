@@ -12,6 +12,7 @@ from gateway.tokenizer import TokenArray
 from prefixcache.hashing import hash_blocks, namespace
 from prefixcache.interface import Namespace, Scope
 
+PUBLIC_SCOPE = "public"
 _MAX_NAMESPACES = 4096
 
 
@@ -22,7 +23,14 @@ class PrefixHasher:
         self._namespaces: dict[tuple[int, str], Namespace] = {}
 
     def request(
-        self, request_id: str, token_ids: TokenArray, sampling: Sampling, *, identity: Identity, model: ModelInfo
+        self,
+        request_id: str,
+        token_ids: TokenArray,
+        sampling: Sampling,
+        *,
+        identity: Identity,
+        model: ModelInfo,
+        num_public_tokens: int = 0,
     ) -> GenerationRequest:
         """Hash a prompt for the running model.
 
@@ -32,8 +40,9 @@ class PrefixHasher:
             sampling: checked and complete.
             identity: who asks.
             model: names the hash epoch, and all that changes KV bytes.
+            num_public_tokens: leading ones that everybody may see: those of a prompt registered as public.
         """
-        prompt = self.prompt(token_ids, identity=identity, model=model)
+        prompt = self.prompt(token_ids, identity=identity, model=model, num_public_tokens=num_public_tokens)
         return GenerationRequest(
             request_id=request_id,
             token_ids=prompt.token_ids,
@@ -44,10 +53,16 @@ class PrefixHasher:
             tenant=identity.tenant,
         )
 
-    def prompt(self, token_ids: TokenArray, *, identity: Identity, model: ModelInfo) -> HashedPrompt:
+    def prompt(
+        self, token_ids: TokenArray, *, identity: Identity, model: ModelInfo, num_public_tokens: int = 0
+    ) -> HashedPrompt:
         """Hash a prompt that is not to be answered now: to warm, pin or explain it."""
-        num_blocks = len(token_ids) // model.block_size
-        scopes = (Scope(self._namespace(identity, model), num_blocks),)
+        num_blocks, num_public_blocks = (num // model.block_size for num in (len(token_ids), num_public_tokens))
+        public, own = (
+            Scope(self._namespace(PUBLIC_SCOPE, model), num_public_blocks),  # a block with one more token is private
+            Scope(self._namespace(identity.scope, model), num_blocks - num_public_blocks),
+        )
+        scopes = (public, own) if num_public_blocks else (own,)
         return HashedPrompt(
             token_ids=token_ids,
             block_hashes=hash_blocks(token_ids, block_size=model.block_size, scopes=scopes, seed=model.hash_seed),
@@ -55,12 +70,12 @@ class PrefixHasher:
             hash_epoch=model.hash_epoch,
         )
 
-    def _namespace(self, identity: Identity, model: ModelInfo) -> Namespace:
-        key = (model.hash_epoch, identity.scope)
+    def _namespace(self, scope: str, model: ModelInfo) -> Namespace:
+        key = (model.hash_epoch, scope)
         found = self._namespaces.get(key)
         if found is None:
             if len(self._namespaces) >= _MAX_NAMESPACES:
                 self._namespaces.clear()
-            found = Namespace(namespace(model.namespace_fields, scope=identity.scope))
+            found = Namespace(namespace(model.namespace_fields, scope=scope))
             self._namespaces[key] = found
         return found

@@ -23,6 +23,8 @@ class RequestEntry:
     created_at: float
     """Since 1970."""
     completion_id: str = ""
+    prompt_id: str | None = None
+    """The registered prompt that it named or began with."""
     model: str = ""
     status: int = CLIENT_GONE
     """What the client got. An error after the first byte counts with the status it would have had."""

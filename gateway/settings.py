@@ -138,6 +138,9 @@ class Settings(BaseSettings):
     """Days after which a row of the request log goes."""
     log_format: LogFormat = "text"
     """How the log is written to stderr: text for people, or json, one object a line."""
+    warm_budget: float = Field(30.0, ge=0, allow_inf_nan=False)
+    """Seconds for which /ready waits until registered prompts are in the cache, at start and after each restart of the
+    engine; the rest is warmed while serving."""
     heartbeat_timeout: float = Field(60.0, gt=0)
     """Seconds without any word from the engine before it is restarted."""
     start_timeout: float = Field(600.0, gt=0)

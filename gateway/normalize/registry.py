@@ -6,7 +6,7 @@ registry; rules know nothing of one another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -53,6 +53,10 @@ class RuleRegistry:
         if len(set(names)) != len(names):
             raise ValueError(f"rules: got a name twice in {names}, wanted each once")
         self.rules = tuple(rules)
+
+    def without(self, names: Collection[str]) -> RuleRegistry:
+        """Leave some rules out."""
+        return RuleRegistry([rule for rule in self.rules if rule.name not in names])
 
     def normalize(self, conversation: Conversation) -> Normalized:
         """Apply every rule once."""

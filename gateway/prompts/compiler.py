@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -11,10 +11,10 @@ import orjson
 from gateway.backends.base import ModelInfo
 from gateway.chat_messages import parse_messages, parse_tools
 from gateway.conversation import Conversation, Message
-from gateway.errors import ContextLengthError, InvalidRequestError
+from gateway.errors import ContextLengthError, InvalidRequestError, shown
 from gateway.normalize.registry import RuleRegistry
 from gateway.prompts.head import PromptHead, prompt_head
-from gateway.prompts.slots import check_slots
+from gateway.prompts.slots import check_slots, fill
 from gateway.rendering import PromptRenderer
 
 
@@ -25,7 +25,21 @@ class CompiledPrompt:
     raw: Conversation
     canonical: Conversation
     slots: tuple[str, ...]
+    rules: RuleRegistry
+    """For requests that name it."""
     head: PromptHead
+
+    def before(self, conversation: Conversation, variables: Mapping[str, Any]) -> Conversation:
+        """Put the prompt, its slots filled in, before what a client says.
+
+        Raises: InvalidRequestError: a variable is missing, unknown, or no string.
+        """
+        filled = fill(self.canonical, self.slots, variables)
+        return replace(
+            conversation,
+            messages=(*filled.messages, *conversation.messages),
+            tools=(*filled.tools, *conversation.tools),
+        )
 
 
 class PromptCompiler:
@@ -35,19 +49,27 @@ class PromptCompiler:
         self._rules = rules
         self._renderer = renderer
 
-    def compile(self, source: Mapping[str, Any], slots: Sequence[str]) -> CompiledPrompt:
+    def compile(self, source: Mapping[str, Any], slots: Sequence[str], modes: Mapping[str, str]) -> CompiledPrompt:
         """Check and compile.
 
         Args:
             source: `messages` and, where there are, `tools`, as in a chat.
             slots: names that stand in the text as `{{name}}`.
+            modes: names of rules that are `off` for this prompt, or `on` as they are anyway.
 
         Raises: InvalidRequestError: the first thing that is wrong.
         """
+        known = [rule.name for rule in self._rules.rules]
+        for name in modes:
+            if name not in known:
+                raise InvalidRequestError(
+                    f"rules: got {shown(name)}, wanted names of rules: {', '.join(known)}", param=f"rules.{name}"
+                )
+        rules = self._rules.without([name for name, mode in modes.items() if mode == "off"])
         raw = Conversation(parse_messages(source.get("messages")), parse_tools(source.get("tools")))
-        canonical = self._rules.normalize(raw).conversation
+        canonical = rules.normalize(raw).conversation
         check_slots(canonical, slots)
-        return CompiledPrompt(raw, canonical, tuple(slots), prompt_head(canonical, slots, self._renderer))
+        return CompiledPrompt(raw, canonical, tuple(slots), rules, prompt_head(canonical, slots, self._renderer))
 
 
 def source_of(text: str | None, messages: object, tools: object) -> dict[str, Any]:

@@ -54,7 +54,7 @@ class Variant:
 class WatchedPrompt:
     """A registered prompt that traffic is held against."""
 
-    name: str
+    prompt_id: str
     version: int
     tenant: str | None
     """Whose traffic; None: everybody's."""
@@ -73,7 +73,7 @@ class DriftWatch:
     def watch(self, prompts: Sequence[WatchedPrompt]) -> None:
         """Hold traffic against these from now on; counts of versions that stay are kept."""
         self._prompts = tuple(prompts)
-        names = {(prompt.name, prompt.version) for prompt in prompts}
+        names = {(prompt.prompt_id, prompt.version) for prompt in prompts}
         self._variants = {key: found for key, found in self._variants.items() if key in names}
         self._known.clear()
 
@@ -92,9 +92,9 @@ class DriftWatch:
             variant.last_seen = now
             self._keep(prompt, key, variant)
 
-    def variants(self, name: str, version: int) -> list[Variant]:
+    def variants(self, prompt_id: str, version: int) -> list[Variant]:
         """Return what was seen for a version, the most frequent first."""
-        found = self._variants.get((name, version), {})
+        found = self._variants.get((prompt_id, version), OrderedDict())
         return sorted(found.values(), key=lambda variant: -variant.count)
 
     def _find(
@@ -110,11 +110,11 @@ class DriftWatch:
         likeness, prompt, place = max(alike, key=lambda entry: entry[0], default=(0.0, None, None))
         if prompt is None or place is None or likeness < _MIN_ALIKE:
             return None
-        kept = self._variants.get((prompt.name, prompt.version), {}).get(key)
+        kept = self._variants.get((prompt.prompt_id, prompt.version), OrderedDict()).get(key)
         return prompt, kept or Variant(tenant, place, repaired=False)
 
     def _keep(self, prompt: WatchedPrompt, key: tuple[str, str], variant: Variant) -> None:
-        kept = self._variants.setdefault((prompt.name, prompt.version), OrderedDict())
+        kept = self._variants.setdefault((prompt.prompt_id, prompt.version), OrderedDict())
         kept[key] = variant
         kept.move_to_end(key)
         if len(kept) > _MAX_VARIANTS:

@@ -16,8 +16,7 @@ _KEY_TOKENS = 8
 class RegisteredHead:
     """A version of a prompt that requests are held against."""
 
-    prompt: str
-    """Its name."""
+    prompt_id: str
     version: int
     tenant: str | None
     """Who may use it; None: it is public."""
@@ -30,6 +29,7 @@ class HeadIndex:
 
     def __init__(self, heads: Iterable[RegisteredHead] = ()) -> None:
         self._heads: dict[bytes, list[RegisteredHead]] = {}
+        # The sort is stable: of equal heads the one that comes first wins.
         for head in sorted(heads, key=lambda head: -len(head.token_ids)):
             if len(head.token_ids) >= _KEY_TOKENS:  # a shorter one fills no block
                 self._heads.setdefault(_key(head.token_ids), []).append(head)

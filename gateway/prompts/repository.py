@@ -7,32 +7,64 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Row, func, insert, select, update
+from sqlalchemy import Row, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gateway.errors import ConflictError, NotFoundError
+from gateway.errors import ConflictError, NotFoundError, shown
 from gateway.prompts.versions import Prompt, PromptVersion, Retention
+from gateway.storage.rows import Page, PageSpan, page_by
 from gateway.storage.tables import PROMPT_VERSIONS, PROMPTS
 
 
-async def load_prompts(connection: AsyncConnection, *, with_retired: bool = False) -> list[Prompt]:
-    """Return all prompts by name."""
-    query = select(PROMPTS).order_by(PROMPTS.c.name, PROMPTS.c.tenant_id)
-    if not with_retired:
-        query = query.where(PROMPTS.c.retired_at.is_(None))
+async def load_prompts(connection: AsyncConnection) -> list[Prompt]:
+    """Return all prompts that are not retired, by name."""
+    query = select(PROMPTS).where(PROMPTS.c.retired_at.is_(None)).order_by(PROMPTS.c.name, PROMPTS.c.tenant_id)
     return [_prompt(row) for row in await connection.execute(query)]
 
 
-async def find_prompt(connection: AsyncConnection, prompt_id: str) -> Prompt:
-    """Return one by its id.
+async def list_prompts(
+    connection: AsyncConnection, span: PageSpan, *, tenant_id: str | None, with_retired: bool
+) -> Page[Prompt]:
+    """Return one page of them, the oldest first."""
+    query = select(PROMPTS)
+    if tenant_id is not None:
+        query = query.where(PROMPTS.c.tenant_id == tenant_id)
+    if not with_retired:
+        query = query.where(PROMPTS.c.retired_at.is_(None))
+    return await page_by(connection, query, span, PROMPTS.c.id, _prompt)
 
-    Raises: NotFoundError: there is none.
+
+async def find_prompt(connection: AsyncConnection, name_or_id: str) -> Prompt:
+    """Return one by its id, or by its name where only one tenant has a prompt of that name.
+
+    Raises: NotFoundError: there is none; ConflictError: several have that name.
     """
-    row = (await connection.execute(select(PROMPTS).where(PROMPTS.c.id == prompt_id))).one_or_none()
+    is_meant = or_(PROMPTS.c.id == name_or_id, PROMPTS.c.name == name_or_id)
+    found = [_prompt(row) for row in await connection.execute(select(PROMPTS).where(is_meant))]
+    if not found:
+        raise NotFoundError(
+            f"prompt: got {shown(name_or_id)}, wanted the id or name of a registered prompt", param="prompt"
+        )
+    by_id = [prompt for prompt in found if prompt.id == name_or_id]
+    if len(by_id or found) > 1:
+        ids = ", ".join(prompt.id for prompt in found)
+        raise ConflictError(f"prompt: {shown(name_or_id)} is the name of several, wanted an id: {ids}", param="prompt")
+    return (by_id or found)[0]
+
+
+async def find_version(connection: AsyncConnection, prompt: Prompt, version: int) -> PromptVersion:
+    """Return one version.
+
+    Raises: NotFoundError: there is none of this number.
+    """
+    query = select(PROMPT_VERSIONS).where(
+        PROMPT_VERSIONS.c.prompt_id == prompt.id, PROMPT_VERSIONS.c.version == version
+    )
+    row = (await connection.execute(query)).one_or_none()
     if row is None:
-        raise NotFoundError(f"prompt: got {prompt_id!r}, wanted the id of a registered prompt")
-    return _prompt(row)
+        raise NotFoundError(f"version: got {version}, wanted a version of {shown(prompt.name)}", param="version")
+    return _version(row)
 
 
 async def add_prompt(connection: AsyncConnection, prompt: Prompt) -> None:
@@ -101,7 +133,8 @@ async def load_versions(connection: AsyncConnection, prompt_ids: Sequence[str]) 
 
 def _name_taken(name: str) -> ConflictError:
     return ConflictError(
-        f"name: got {name!r}, which is registered already; add a version to it, or wanted another name", param="name"
+        f"name: got {shown(name)}, wanted one that this tenant has not registered yet; or add a version to that prompt",
+        param="name",
     )
 
 

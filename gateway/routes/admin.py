@@ -8,10 +8,12 @@ from fastapi import APIRouter, Depends, Header
 
 from gateway.auth import Authenticator
 from gateway.backends.base import Backend
+from gateway.prompts.operator import PromptOperator
 from gateway.recent import RecentRequests
 from gateway.routes.admin_blocks import add_block_routes
 from gateway.routes.admin_cache import add_cache_routes
 from gateway.routes.admin_keys import add_key_routes, add_tenant_routes
+from gateway.routes.admin_prompts import add_prompt_routes
 from gateway.routes.admin_requests import add_request_routes
 from gateway.settings import Settings
 from gateway.storage.store import Store
@@ -24,6 +26,7 @@ def admin_router(
     *,
     recent: RecentRequests,
     store: Store | None,
+    prompts: PromptOperator | None,
 ) -> APIRouter:
     """Build the routes; those of a store only where there is one."""
 
@@ -44,4 +47,6 @@ def admin_router(
         add_tenant_routes(router, store)
         add_key_routes(router, store)
         add_request_routes(router, store)
+        if prompts is not None:
+            add_prompt_routes(router, prompts, store.log)
     return router

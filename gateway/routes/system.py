@@ -14,6 +14,7 @@ from gateway.auth import Authenticator
 from gateway.backends.base import Backend, BackendSnapshot, BackendUnavailableError
 from gateway.errors import ModelNotFoundError, shown
 from gateway.metrics import GatewayMetrics
+from gateway.prompts.warming import Warmer
 from gateway.routes.snapshot import snapshot_in_time
 from gateway.version import VERSION
 
@@ -22,12 +23,18 @@ class SystemRoutes:
     """Plain Starlette endpoints: probes and scrapes come often."""
 
     def __init__(
-        self, backend: Backend, authenticator: Authenticator, metrics: GatewayMetrics, model_name: str
+        self,
+        backend: Backend,
+        authenticator: Authenticator,
+        metrics: GatewayMetrics,
+        model_name: str,
+        warmer: Warmer | None = None,
     ) -> None:
         self._backend = backend
         self._authenticator = authenticator
         self._metrics = metrics
         self._model_name = model_name
+        self._warmer = warmer
         self._created = int(time.time())
 
     def routes(self) -> list[BaseRoute]:
@@ -61,9 +68,11 @@ class SystemRoutes:
         return _json({"status": "ok"})
 
     async def ready(self, _: Request) -> Response:
-        """Say whether chats are answered now."""
+        """Say whether chats are answered now, and registered prompts had their time to be warmed."""
         if self._backend.ready():
-            return _json({"status": "ready"})
+            if self._warmer is None or self._warmer.is_settled():
+                return _json({"status": "ready"})
+            return _json({"status": "warming registered prompts"}, status=503)
         return _json({"status": self._backend.state()}, status=503)
 
     async def version(self, _: Request) -> Response:

@@ -149,6 +149,7 @@ def _row(entry: RequestEntry) -> dict[str, object]:
         "created_at": entry.created_at,
         "tenant_id": entry.tenant_id,
         "key_id": entry.key_id,
+        "prompt_id": entry.prompt_id,
         "model": _storable(entry.model[:_MAX_MODEL_CHARS]),
         "endpoint": entry.endpoint,
         "status": entry.status,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from gateway.settings import Settings
 from gateway.storage import migrate
@@ -43,15 +43,28 @@ class Store:
         self.tenants = Tenants(database, clock)
         self.keys = ApiKeys(database, pepper, clock)
         self.ring = KeyRing(database, pepper, clock)
-        self.watcher = ChangeWatcher(database, self.ring.refresh, poll_seconds=poll_seconds)
+        self._refreshes: list[Callable[[], Awaitable[None]]] = [self.ring.refresh]
+        self.watcher = ChangeWatcher(database, self.refresh, poll_seconds=poll_seconds)
         self.log = RequestLog(database, retention, keeps_content=keeps_content)
 
-    async def start(self) -> None:
-        """Read the keys; only then may anybody be let in.
+    def keep_fresh(self, refresh: Callable[[], Awaitable[None]]) -> None:
+        """Have something read again whenever the database may have changed; called before the start."""
+        self._refreshes.append(refresh)
+
+    async def refresh(self) -> None:
+        """Read what other gateways changed.
 
         Raises: StorageUnavailableError: the database does not answer.
         """
-        await self.ring.refresh()
+        for refresh in self._refreshes:
+            await refresh()
+
+    async def start(self) -> None:
+        """Read the keys and prompts; only then may anybody be let in.
+
+        Raises: StorageUnavailableError: the database does not answer.
+        """
+        await self.refresh()
         self.watcher.start()
         self.log.start()
 

@@ -35,6 +35,7 @@ class FakeBackend(FakeControl):
     """Raised in place of an admission."""
     eos_token_id: int = 0
     max_model_len: int = 512
+    hash_epoch: int = 1
     admit: asyncio.Event | None = None
     """Admission waits for it."""
 
@@ -64,7 +65,7 @@ class FakeBackend(FakeControl):
             max_model_len=self.max_model_len,
             block_size=BLOCK_SIZE,
             hash_seed=7,
-            hash_epoch=1,
+            hash_epoch=self.hash_epoch,
             namespace_fields={"model": "tiny"},
             eos_token_ids=frozenset({self.eos_token_id}),
         )

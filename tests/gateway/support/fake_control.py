@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field, replace
 
 from gateway.backends.base import Admission, BackendUnavailableError, RequestRejectedError
@@ -21,6 +22,7 @@ class FakeControl:
     live: set[str] = field(default_factory=set)
     """Waiting or running."""
     warm_refusal: str | None = None
+    warm_delay_seconds: float = 0.0
     pinned_blocks_limit: int = 250
     options: CacheOptions = field(default_factory=lambda: CacheOptions(0.5, 256))
     warmed: list[HashedPrompt] = field(default_factory=list)
@@ -32,6 +34,7 @@ class FakeControl:
 
     async def warm(self, prompt: HashedPrompt) -> WarmUp:
         self._check_up()
+        await asyncio.sleep(self.warm_delay_seconds)
         self.warmed.append(prompt)
         if self.warm_refusal is None:
             self._cached.update(keys_of(prompt))

@@ -1,0 +1,95 @@
+"""What is registered for the served model, ready for requests: found by name, by content, and held against traffic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gateway.auth import Identity
+from gateway.chat_request import PromptReference
+from gateway.errors import NotFoundError, shown
+from gateway.prompts.compiler import CompiledPrompt
+from gateway.prompts.drift import WatchedPrompt
+from gateway.prompts.matching import HeadIndex, RegisteredHead
+from gateway.prompts.versions import Prompt, PromptVersion
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RegisteredVersion:
+    """One version of a prompt, compiled."""
+
+    prompt: Prompt
+    version: PromptVersion
+    compiled: CompiledPrompt
+
+    @property
+    def handle(self) -> str:
+        """Its name in the engine."""
+        return f"{self.prompt.id}:{self.version.version}"
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it is the one that is kept warm, and that a request gets which names none."""
+        return self.version.version == self.prompt.active_version
+
+    @property
+    def owner(self) -> str | None:
+        """The tenant that may use it; None: everybody."""
+        return None if self.prompt.is_public else self.prompt.tenant_id
+
+    @property
+    def identity(self) -> Identity:
+        """In whose name it is computed ahead of use."""
+        return Identity(self.prompt.tenant_id)
+
+
+class RegisteredPrompts:
+    """All versions of all prompts that are not retired. Immutable: a change makes another one."""
+
+    def __init__(self, versions: Iterable[RegisteredVersion] = ()) -> None:
+        # Of versions that begin alike a request counts for the active one.
+        self._versions = sorted(versions, key=lambda entry: not entry.is_active)
+        self.heads = HeadIndex(
+            RegisteredHead(entry.prompt.id, entry.version.version, entry.owner, entry.compiled.head.token_ids)
+            for entry in self._versions
+        )
+
+    @property
+    def active(self) -> list[RegisteredVersion]:
+        """The active version of each prompt."""
+        return [entry for entry in self._versions if entry.is_active]
+
+    def watched(self) -> list[WatchedPrompt]:
+        """What traffic is held against. Not prompts with slots: whoever has them filled in here cannot drift."""
+        return [
+            WatchedPrompt(
+                entry.prompt.id, entry.version.version, entry.owner, entry.compiled.raw, entry.compiled.canonical
+            )
+            for entry in self.active
+            if not entry.compiled.slots
+        ]
+
+    def find(self, reference: PromptReference, tenant: str) -> RegisteredVersion:
+        """Look up what a request names: an id, or a name, of the tenant's own prompts before public ones.
+
+        Raises: NotFoundError: nothing of this name that the tenant may use, or no such version.
+        """
+        named = [
+            entry
+            for entry in self._versions
+            if reference.prompt in (entry.prompt.id, entry.prompt.name) and entry.owner in (tenant, None)
+        ]
+        if not named:
+            raise NotFoundError(
+                f"prompt.id: got {shown(reference.prompt)}, wanted the id or name of a registered prompt",
+                param="prompt.id",
+            )
+        prompt = min((entry.prompt for entry in named), key=lambda p: (p.id != reference.prompt, p.is_public))
+        version = prompt.active_version if reference.version is None else reference.version
+        for entry in named:
+            if entry.prompt.id == prompt.id and entry.version.version == version:
+                return entry
+        raise NotFoundError(
+            f"prompt.version: got {version}, wanted a version of {shown(prompt.name)} for the model served here",
+            param="prompt.version",
+        )
