@@ -22,6 +22,10 @@ MISSING = "pmt_000000000000000000000000"
 PAST = "2020-01-01T00:00:00Z"
 
 
+ON_SQLITE = pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+"""For tables of refusals, which know nothing of the database."""
+
+
 @pytest.fixture(scope="session")
 def model_files(tmp_path_factory: pytest.TempPathFactory) -> ModelFiles:
     return write_model(tmp_path_factory.mktemp("tools"), template=TOOL_TEMPLATE)
@@ -119,6 +123,7 @@ async def test_chat_names_a_prompt_and_fills_its_slots(gateway: Gateway) -> None
     assert (await gateway.admin.get(f"/requests/{named.json()['id']}")).json()["prompt"] == made["id"]
 
 
+@ON_SQLITE
 @pytest.mark.parametrize(
     ("reference", "status", "param"),
     [
@@ -146,6 +151,7 @@ async def test_chat_that_names_a_prompt_wrongly_is_told(
     assert (answer.status_code, answer.json()["error"]["param"]) == (status, param)
 
 
+@ON_SQLITE
 @pytest.mark.parametrize(
     ("body", "status", "param", "says"),
     [
@@ -368,9 +374,8 @@ async def test_another_gateway_knows_a_prompt_without_a_restart(open_gateway: Op
         assert cached(await chat(second)) > 0
 
 
+@ON_SQLITE
 async def test_prompts_outlive_a_database_that_is_gone_and_writes_are_503(gateway: Gateway) -> None:
-    if not gateway.store.database.is_sqlite:
-        pytest.skip("the other tests of this stop a server of their own")
     made = await register(gateway)
     await wait_warm(gateway, made["id"])
     Path(gateway.store.database.place).unlink()
@@ -386,6 +391,7 @@ async def test_registering_needs_an_engine(gateway: Gateway, backend: FakeBacken
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "3")
 
 
+@ON_SQLITE
 @pytest.mark.parametrize(
     ("method", "path"),
     [
