@@ -49,15 +49,23 @@ class PromptCompiler:
         self._rules = rules
         self._renderer = renderer
 
-    def compile(self, source: Mapping[str, Any], slots: Sequence[str], modes: Mapping[str, str]) -> CompiledPrompt:
+    def compile(
+        self,
+        source: Mapping[str, Any],
+        slots: Sequence[str],
+        modes: Mapping[str, str],
+        *,
+        max_model_len: int | None = None,
+    ) -> CompiledPrompt:
         """Check and compile.
 
         Args:
             source: `messages` and, where there are, `tools`, as in a chat.
             slots: names that stand in the text as `{{name}}`.
             modes: names of rules that are `off` for this prompt, or `on` as they are anyway.
+            max_model_len: a text that is too long for it in any case is not tokenized.
 
-        Raises: InvalidRequestError: the first thing that is wrong.
+        Raises: InvalidRequestError: the first thing that is wrong; ContextLengthError: it is far too long.
         """
         known = [rule.name for rule in self._rules.rules]
         for name in modes:
@@ -69,7 +77,8 @@ class PromptCompiler:
         raw = Conversation(parse_messages(source.get("messages")), parse_tools(source.get("tools")))
         canonical = rules.normalize(raw).conversation
         check_slots(canonical, slots)
-        return CompiledPrompt(raw, canonical, tuple(slots), rules, prompt_head(canonical, slots, self._renderer))
+        head = prompt_head(canonical, slots, self._renderer, max_model_len=max_model_len)
+        return CompiledPrompt(raw, canonical, tuple(slots), rules, head)
 
 
 def source_of(text: str | None, messages: object, tools: object) -> dict[str, Any]:

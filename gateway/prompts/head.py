@@ -35,18 +35,23 @@ class PromptHead:
         return len(self.token_ids) // block_size
 
 
-def prompt_head(conversation: Conversation, slots: Sequence[str], renderer: PromptRenderer) -> PromptHead:
+def prompt_head(
+    conversation: Conversation, slots: Sequence[str], renderer: PromptRenderer, *, max_model_len: int | None = None
+) -> PromptHead:
     """Render the prompt with the words of different clients and keep what is equal.
 
     Args:
         conversation: canonical, with the slots' marks in it.
         slots: their names.
         renderer: of the served model.
+        max_model_len: a text that is too long for it in any case is not tokenized.
 
-    Raises: InvalidRequestError: the model's template refuses the prompt.
+    Raises: InvalidRequestError: the model's template refuses the prompt; ContextLengthError: it is far too long.
     """
     renderer.check(conversation)
-    rendered = [renderer.token_ids(_with_client(conversation, slots, probe)) for probe in _PROBES]
+    rendered = [
+        renderer.token_ids(_with_client(conversation, slots, probe), max_model_len=max_model_len) for probe in _PROBES
+    ]
     shortest = min(len(tokens) for tokens in rendered)
     table = np.stack([tokens[:shortest] for tokens in rendered])
     differing = np.flatnonzero((table != table[0]).any(axis=0))

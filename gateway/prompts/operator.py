@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from gateway.backends.base import Backend
@@ -221,7 +222,8 @@ class PromptOperator:
                 f"model: got {shown(draft.model)}, wanted {self._model_name!r}, the model served here", param="model"
             )
         model = self._backend.model_info()
-        compiled = await asyncio.to_thread(self._compiler.compile, draft.source, draft.slots, draft.rules or {})
+        compile_draft = partial(self._compiler.compile, max_model_len=model.max_model_len)
+        compiled = await asyncio.to_thread(compile_draft, draft.source, draft.slots, draft.rules or {})
         check_length(compiled.head, model)
         return compiled
 

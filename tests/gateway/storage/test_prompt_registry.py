@@ -7,23 +7,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from gateway.model_files import ModelFiles
-from tests.gateway.support.fake_backend import FakeBackend
 from tests.gateway.support.fake_control import BLOCK_SIZE, keys_of
+from tests.gateway.support.prompts import PAST, SUPPORT, cached, chat, is_warm, register, wait_warm
 from tests.gateway.support.server import until
 from tests.gateway.support.stored_gateway import Gateway, OpenGateway
 from tests.gateway.support.tiny_model import TOOL_TEMPLATE, write_model
-
-SUPPORT = "You work for the shop. Be kind, be brief. Never promise a refund before a person has looked at it."
-MISSING = "pmt_000000000000000000000000"
-PAST = "2020-01-01T00:00:00Z"
-
-
-ON_SQLITE = pytest.mark.parametrize("url", ["sqlite"], indirect=True)
-"""For tables of refusals, which know nothing of the database."""
 
 
 @pytest.fixture(scope="session")
@@ -39,46 +30,12 @@ def tool(name: str) -> dict[str, Any]:
     return {"type": "function", "function": {"name": name, "description": "of use"}}
 
 
-async def register(gateway: Gateway, name: str = "support", **fields: Any) -> dict[str, Any]:
-    body = {"name": name, **({"text": SUPPORT} if "messages" not in fields else {}), **fields}
-    answer = await gateway.admin.post("/prompts", json=body)
-    assert answer.status_code == 201, answer.text
-    return dict(answer.json())
-
-
-async def chat(
-    gateway: Gateway, system: str | None = SUPPORT, key: str | None = None, user: str = "hi", **fields: Any
-) -> httpx.Response:
-    messages = [{"role": "user", "content": user}]
-    if system is not None:
-        messages.insert(0, {"role": "system", "content": system})
-    return await gateway.chat(key, messages=messages, **fields)
-
-
-def cached(answer: httpx.Response) -> int:
-    assert answer.status_code == 200, answer.text
-    return int(answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"])
-
-
 async def settled(gateway: Gateway) -> None:
     async def is_ready() -> bool:
         return (await gateway.admin.get("http://gateway/ready")).status_code == 200
 
     while not await is_ready():
         await asyncio.sleep(0.02)
-
-
-def is_warm(entry: dict[str, Any]) -> bool:
-    return bool(entry["warm"]["status"] == "warm")
-
-
-async def wait_warm(gateway: Gateway, prompt: str) -> dict[str, Any]:
-    for _ in range(200):
-        shown = (await gateway.admin.get(f"/prompts/{prompt}")).json()
-        if is_warm(shown):
-            return dict(shown)
-        await asyncio.sleep(0.02)
-    raise AssertionError(shown)
 
 
 async def test_prompt_is_registered_shown_and_listed_in_all_its_forms(gateway: Gateway) -> None:
@@ -104,12 +61,16 @@ async def test_first_chat_finds_the_prompt_cached_and_counts_for_it(gateway: Gat
     answer = await chat(gateway)
     assert cached(answer) == made["versions"][0]["num_blocks"] * BLOCK_SIZE
     await chat(gateway, "Translate into the language of the reader.")
+    gateway.backend.forget()
+    await chat(gateway)
     row = (await gateway.admin.get(f"/requests/{answer.json()['id']}")).json()
     assert row["prompt"] == made["id"]
     statistics = (await gateway.admin.get("/prompts/support/statistics")).json()
-    assert (statistics["num_requests"], statistics["num_hits"]) == (1, 1)
-    assert (statistics["num_cached_tokens"], statistics["share_of_requests"]) == (cached(answer), 0.5)
-    assert statistics["last_used_at"] == row["created_at"]
+    assert (statistics["num_requests"], statistics["num_hits"]) == (2, 1)
+    assert (statistics["num_cached_tokens"], statistics["share_of_requests"]) == (cached(answer), 2 / 3)
+    assert statistics["last_used_at"] > row["created_at"]
+    before = (await gateway.admin.get("/prompts/support/statistics", params={"until": row["created_at"]})).json()
+    assert (before["num_requests"], before["share_of_requests"], before["last_used_at"]) == (0, None, None)
 
 
 async def test_chat_names_a_prompt_and_fills_its_slots(gateway: Gateway) -> None:
@@ -121,71 +82,6 @@ async def test_chat_names_a_prompt_and_fills_its_slots(gateway: Gateway) -> None
     first, second = (request.token_ids.tolist() for request in gateway.backend.requests)
     assert first == second
     assert (await gateway.admin.get(f"/requests/{named.json()['id']}")).json()["prompt"] == made["id"]
-
-
-@ON_SQLITE
-@pytest.mark.parametrize(
-    ("reference", "status", "param"),
-    [
-        ({"id": "nobody"}, 404, "prompt.id"),
-        ({"id": "private"}, 404, "prompt.id"),
-        ({"id": "support", "version": "2"}, 404, "prompt.version"),
-        ({"id": "support", "version": "two"}, 400, "prompt.version"),
-        ({"id": "support", "version": 0}, 400, "prompt.version"),
-        ({"id": "support"}, 400, "prompt.variables.day"),
-        ({"id": "support", "variables": {"day": 1}}, 400, "prompt.variables.day"),
-        ({"id": "support", "variables": {"day": "1", "night": "2"}}, 400, "prompt.variables.night"),
-        ({"id": "support", "variables": []}, 400, "prompt.variables"),
-        ({"id": 7}, 400, "prompt.id"),
-        ({"id": "support", "text": ""}, 400, "prompt.text"),
-        ("support", 400, "prompt"),
-    ],
-)
-async def test_chat_that_names_a_prompt_wrongly_is_told(
-    gateway: Gateway, reference: object, status: int, param: str
-) -> None:
-    await gateway.admin.post("/tenants", json={"name": "acme"})
-    await register(gateway, text=SUPPORT + "{{day}}", slots=["day"])
-    await register(gateway, "private", scope="acme")
-    answer = await chat(gateway, None, prompt=reference)
-    assert (answer.status_code, answer.json()["error"]["param"]) == (status, param)
-
-
-@ON_SQLITE
-@pytest.mark.parametrize(
-    ("body", "status", "param", "says"),
-    [
-        ({"name": "support"}, 409, "name", "got 'support'"),
-        ({"name": "x", "text": None}, 400, "text", "got neither text and messages"),
-        ({"name": "x", "messages": [{"role": "user", "content": "hi"}]}, 400, "text", "got both"),
-        ({"name": ""}, 400, "name", "got ''"),
-        ({"name": "a\nb"}, 400, "name", "printable"),
-        ({"name": "x" * 101}, 400, "name", "100"),
-        ({"name": "x", "text": ""}, 400, "text", "got ''"),
-        ({"name": "x", "text": None, "messages": []}, 400, "messages", "wanted"),
-        ({"name": "x", "text": None, "messages": [{"role": "wizard", "content": ""}]}, 400, "messages[0].role", "got"),
-        ({"name": "x", "slots": ["day"]}, 400, "slots[0]", "wanted a name that occurs in the text as {{day}}"),
-        ({"name": "x", "slots": ["a b"]}, 400, "slots[0]", "got 'a b'"),
-        ({"name": "x", "scope": "nobody"}, 404, "tenant", "got 'nobody'"),
-        ({"name": "x", "text": "lazy dog " * 600}, 400, "text", "wanted at most 510"),
-        ({"name": "x", "model": "other"}, 400, "model", "wanted 'tiny'"),
-        ({"name": "x", "retention": {"expires_at": PAST}}, 400, "retention.expires_at", "wanted a time to come"),
-        ({"name": "x", "retention": {"pin": "yes"}}, 400, "retention.pin", "got 'yes'"),
-        ({"name": "x", "retention": {"priority": -1}}, 400, "retention.priority", "got -1"),
-        ({"name": "x", "rules": {"no_such": "off"}}, 400, "rules.no_such", "wanted names of rules"),
-        ({"name": "x", "tools": [{"type": "function"}]}, 400, "tools[0].function", "wanted"),
-        ({"name": "x", "owner": "me"}, 400, "owner", "unknown"),
-    ],
-)
-async def test_prompt_of_no_use_is_refused_and_nothing_is_kept(
-    gateway: Gateway, body: dict[str, Any], status: int, param: str, says: str
-) -> None:
-    await register(gateway)
-    answer = await gateway.admin.post("/prompts", json={"text": SUPPORT, **body})
-    error = answer.json()["error"]
-    assert (answer.status_code, error["param"]) == (status, param), error
-    assert says in error["message"]
-    assert len((await gateway.admin.get("/prompts?retired=true")).json()["data"]) == 1
 
 
 async def test_names_are_names_whatever_they_say(gateway: Gateway) -> None:
@@ -268,6 +164,10 @@ async def test_retention_is_changed_and_ends_by_itself(gateway: Gateway) -> None
     assert 0 < seconds <= 0.6
     await until(lambda: handle not in gateway.backend.pins)
     assert (await gateway.admin.get("/prompts/support")).json()["warm"]["detail"] == "its retention has expired"
+    await gateway.admin.put("/prompts/support/retention", json={"pin": True})
+    assert handle in gateway.backend.pins
+    await gateway.admin.put("/prompts/support/retention", json={})
+    await until(lambda: handle not in gateway.backend.pins)
     for bad in ({"expires_at": PAST}, {"pin": 1}, {"priority": 1.5}, {"forever": True}):
         assert (await gateway.admin.put("/prompts/support/retention", json=bad)).status_code == 400
     await gateway.admin.put("/prompts/support/retention", json={"priority": 1})
@@ -339,7 +239,7 @@ async def test_prompts_are_warmed_before_ready_after_a_start_and_after_an_engine
         await settled(gateway)
         assert cached(await chat(gateway)) == num_cached
         assert list(gateway.backend.pins) == [f"{made['id']}:1"]
-        gateway.backend.pins.clear()  # a new engine knows nothing
+        gateway.backend.forget()
         gateway.backend.warmed.clear()
         gateway.backend.hash_epoch = 2
         await settled(gateway)
@@ -374,7 +274,7 @@ async def test_another_gateway_knows_a_prompt_without_a_restart(open_gateway: Op
         assert cached(await chat(second)) > 0
 
 
-@ON_SQLITE
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 async def test_prompts_outlive_a_database_that_is_gone_and_writes_are_503(gateway: Gateway) -> None:
     made = await register(gateway)
     await wait_warm(gateway, made["id"])
@@ -383,29 +283,3 @@ async def test_prompts_outlive_a_database_that_is_gone_and_writes_are_503(gatewa
     assert (await chat(gateway, None, prompt={"id": "support"})).status_code == 200
     answer = await gateway.admin.post("/prompts", json={"name": "x", "text": "x", "retention": {"pin": True}})
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "database_unavailable")
-
-
-async def test_registering_needs_an_engine(gateway: Gateway, backend: FakeBackend) -> None:
-    gateway.backend.is_up = False
-    answer = await gateway.admin.post("/prompts", json={"name": "x", "text": SUPPORT})
-    assert (answer.status_code, answer.headers["retry-after"]) == (503, "3")
-
-
-@ON_SQLITE
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("GET", ""),
-        ("GET", "/versions/1"),
-        ("GET", "/diff?from=1&to=2"),
-        ("GET", "/statistics"),
-        ("GET", "/drift"),
-        ("POST", "/rollback"),
-        ("POST", "/retire"),
-        ("POST", "/warm"),
-        ("DELETE", ""),
-    ],
-)
-async def test_unknown_prompt_is_not_found_everywhere(gateway: Gateway, method: str, path: str) -> None:
-    answer = await gateway.admin.request(method, f"/prompts/{MISSING}{path}")
-    assert (answer.status_code, answer.json()["error"]["param"]) == (404, "prompt")

@@ -32,6 +32,12 @@ class FakeControl:
     _cached: set[bytes] = field(default_factory=set)
     _admissions: dict[str, Admission] = field(default_factory=dict)
 
+    def forget(self) -> None:
+        """As a new process does."""
+        self.pins.clear()
+        self.priorities.clear()
+        self._cached.clear()
+
     async def warm(self, prompt: HashedPrompt) -> WarmUp:
         self._check_up()
         await asyncio.sleep(self.warm_delay_seconds)
