@@ -4,6 +4,8 @@ import dataclasses
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.auth import Identity
 from gateway.backends.base import Admission, GenerationRequest, ModelInfo, Sampling
@@ -41,6 +43,19 @@ def test_namespaces_are_kept_apart_by_tenant_and_epoch() -> None:
     spaces = [request(hasher).scopes, request(hasher, "b").scopes, request(hasher, model=reloaded).scopes]
     assert len({scopes[0][0] for scopes in spaces}) == 3
     assert request(hasher).scopes == spaces[0]
+
+
+@given(st.integers(0, 60), st.integers(0, 60))
+def test_blocks_wholly_inside_a_public_prompt_are_everybodys_and_no_others(num_tokens: int, num_public: int) -> None:
+    tokens, hasher = np.arange(num_tokens, dtype=np.int32), PrefixHasher()
+    num_public = min(num_public, num_tokens)
+    one, other = (
+        hasher.prompt(tokens, identity=Identity(tenant), model=MODEL, num_public_tokens=num_public)
+        for tenant in ("a", "b")
+    )
+    assert sum(num_blocks for _, num_blocks in one.scopes) == num_tokens // 8
+    blocks = [[prompt.block_hashes[i : i + 16] for i in range(0, num_tokens // 8 * 16, 16)] for prompt in (one, other)]
+    assert [a == b for a, b in zip(*blocks, strict=True)] == [i < num_public // 8 for i in range(num_tokens // 8)]
 
 
 @pytest.mark.parametrize(
