@@ -84,6 +84,22 @@ async def test_chat_names_a_prompt_and_fills_its_slots(gateway: Gateway) -> None
     assert (await gateway.admin.get(f"/requests/{named.json()['id']}")).json()["prompt"] == made["id"]
 
 
+async def test_rules_are_off_for_a_prompt_and_for_requests_that_name_it(gateway: Gateway) -> None:
+    await register(gateway, text=SUPPORT + "  ", rules={"trim_end_of_system": "off"})
+    await register(gateway, "trimmed", text=SUPPORT + "  ", rules={"trim_end_of_system": "on"})
+    canonical = [
+        (await gateway.admin.get(f"/prompts/{name}/versions/1")).json()["canonical"]["messages"][0]["content"]
+        for name in ("support", "trimmed")
+    ]
+    assert canonical == [SUPPORT + "  ", SUPPORT]
+    for reference in ("support", "trimmed"):
+        await chat(gateway, None, prompt={"id": reference})
+    as_is, trimmed = (request.token_ids.tolist() for request in gateway.backend.requests)
+    assert as_is != trimmed
+    assert (await chat(gateway)).status_code == 200
+    assert gateway.backend.requests[-1].token_ids.tolist() == trimmed
+
+
 async def test_names_are_names_whatever_they_say(gateway: Gateway) -> None:
     name = "'); DROP TABLE prompts; --"
     made = await register(gateway, name)
