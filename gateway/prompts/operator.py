@@ -100,7 +100,7 @@ class PromptOperator:
                 await write_audit(connection, author, "prompt.create", prompt.id, details)
                 await self.database.announce_change(connection)
         except BaseException:
-            await self.warmer.release(entry.handle)
+            await self.warmer.drop(entry.handle)
             raise
         await self.registry.refresh()
         return entry
@@ -255,11 +255,10 @@ class PromptOperator:
             return
         try:
             async with asyncio.timeout(self.warmer.budget_seconds):
-                state = await self.warmer.warm_now(self.registry.warm_prompt(entry))
+                state = await self.warmer.claim(self.registry.warm_prompt(entry))
         except TimeoutError:
             return  # it goes on behind, and the prompt's state will tell
         if not state.pinned:
-            await self.warmer.release(entry.handle)
             numbers = f"the prompt has {entry.version.num_blocks} full blocks"
             why = state.detail if state.status == "warm" else f"{state.detail}: {numbers}"
             raise ConflictError(f"retention.pin: cannot be kept, {why}", param="retention.pin")

@@ -111,6 +111,29 @@ class Warmer:
         except BackendError:
             logger.info("a pin was not given back, for the engine does not serve; it ended with its process")
 
+    async def claim(self, prompt: WarmPrompt) -> WarmState:
+        """Keep a prompt that wants to be pinned from now on; where it cannot be, all is as it was.
+
+        Raises: BackendUnavailableError: the engine does not serve.
+        """
+        before = self._prompts.get(prompt.handle)
+        self._prompts[prompt.handle] = prompt
+        is_pinned = False
+        try:
+            state = await self.warm_now(prompt)
+            is_pinned = state.pinned
+            return state
+        finally:
+            if not is_pinned:
+                await self.drop(prompt.handle)
+                if before is not None:
+                    self._prompts[prompt.handle] = before
+
+    async def drop(self, handle: str) -> None:
+        """Keep a prompt no more."""
+        self._prompts.pop(handle, None)
+        await self.release(handle)
+
     async def warm_now(self, prompt: WarmPrompt) -> WarmState:
         """Compute, then pin and prioritize a prompt as its retention says, and no more than that.
 

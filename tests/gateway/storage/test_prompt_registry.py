@@ -138,6 +138,7 @@ async def test_versions_are_added_compared_activated_and_rolled_back(gateway: Ga
 
 async def test_retired_prompt_is_found_no_more_and_gives_its_blocks_back(gateway: Gateway) -> None:
     made = await register(gateway, retention={"pin": True})
+    assert (made["warm"]["status"], made["warm"]["pinned"]) == ("warm", True)
     assert list(gateway.backend.pins) == [f"{made['id']}:1"]
     for _ in range(2):
         retired = await gateway.admin.delete(f"/prompts/{made['id']}")
@@ -166,13 +167,18 @@ async def test_pin_beyond_the_budget_is_a_conflict_with_the_numbers_and_changes_
     assert gateway.backend.priorities == {f"{made['id']}:1": (4, None)}
     assert not gateway.backend.pins
 
+    gateway.backend.pinned_blocks_limit = 100
+    answer = await gateway.admin.post("/prompts", json={"name": "small", "text": SUPPORT, "retention": {"pin": True}})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (409, "name")
+    assert not gateway.backend.pins
+
 
 async def test_retention_is_changed_and_ends_by_itself(gateway: Gateway) -> None:
     made = await register(gateway)
     handle = f"{made['id']}:1"
     body = {"pin": True, "priority": 3, "expires_at": later(0.6)}
     changed = await gateway.admin.put("/prompts/support/retention", json=body)
-    assert changed.status_code == 200, changed.text
+    assert (changed.status_code, changed.json()["warm"]["pinned"]) == (200, True)
     assert handle in gateway.backend.pins
     level, seconds = gateway.backend.priorities[handle]
     assert level == 3
