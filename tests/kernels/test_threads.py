@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 
 import pytest
 
@@ -13,7 +14,7 @@ def test_every_part_runs_once_and_is_over_when_run_returns():
     for size in (1, 2, 3, 2, 1):
         for _ in range(200):
             seen: list[int] = []
-            run([lambda i=i: seen.append(i) for i in range(size)])
+            run([partial(seen.append, number) for number in range(size)])
             assert sorted(seen) == list(range(size))
 
 
