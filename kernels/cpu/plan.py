@@ -87,11 +87,12 @@ class NumbaPlan:
         """See `kernels.ops.bind`."""
         write, turned = self._writer(query, key, value, rotary, layer)
         scaled = torch.empty(turned.shape)
+        scaled_array, factor = scaled.numpy(), np.float32(scale * _LOG2_E)
         attend_to, out = self._reader(scaled, turned.dtype, layer)
 
         def store_and_attend(layer: LayerKV) -> torch.Tensor:
             write(layer)
-            torch.mul(turned.float(), scale * _LOG2_E, out=scaled)
+            np.multiply(turned.float().numpy(), factor, out=scaled_array)
             attend_to(layer)
             return out
 
