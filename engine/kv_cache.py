@@ -67,11 +67,13 @@ class KVCache:
         opened = (layer.key_open.nbytes for layer in self.layers if layer.key_open is not None)
         return sum(tensor.nbytes for layer in self.layers for tensor in layer.tensors) + sum(opened)
 
-    def plan_step(self, batch: PagedBatch, *, backend: str, deterministic: bool = False) -> tuple[StepPlan, ...]:
-        """Return a plan for each layer: one plan for all layers of a format."""
+    def plan_step(
+        self, batch: PagedBatch, *, backend: str, deterministic: bool = False, precise: bool = True
+    ) -> tuple[StepPlan, ...]:
+        """Return a plan for each layer: one plan for all layers of a format. Options as of `ops.plan_step`."""
         first = {layer.format: layer for layer in self.layers}
         plans = {
-            kind: ops.plan_step(batch, layer, backend=backend, deterministic=deterministic)
+            kind: ops.plan_step(batch, layer, backend=backend, deterministic=deterministic, precise=precise)
             for kind, layer in first.items()
         }
         return tuple(plans[layer.format] for layer in self.layers)

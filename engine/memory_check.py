@@ -39,15 +39,12 @@ def disagreements(
         weights: bytes that the model takes.
         kv_cache: bytes that the pool takes.
     """
-    planned = {"the KV cache": (kv_cache, num_blocks * layout.block_bytes)}
+    planned: dict[str, tuple[int, int]] = {}
     if isinstance(model, ModelConfig):
         packs_head = device.type == "cpu"
-        plan = (
-            int8_weight_bytes(model)
-            if int8_weights
-            else weight_bytes(model, itemsize=layout.itemsize, packs_head=packs_head)
-        )
-        planned["weights"] = weights, plan
+        unquantized = weight_bytes(model, itemsize=layout.itemsize, packs_head=packs_head)
+        planned["weights"] = weights, int8_weight_bytes(model) if int8_weights else unquantized
+    planned["the KV cache"] = kv_cache, num_blocks * layout.block_bytes
     return [
         f"memory: {what} take {real / 2**30:.2f} GiB where `prefixgate plan` says {plan / 2**30:.2f} GiB"
         for what, (real, plan) in planned.items()

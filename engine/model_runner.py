@@ -206,7 +206,12 @@ class ModelRunner:
         if self._graphs is not None and self._graphs.fits(requests):
             return self._graphs.run(inputs)
         batch = replace(inputs.paged, open_slots=open_slots)
-        plans = self._cache.plan_step(batch, backend=self._backend, deterministic=self._is_deterministic)
+        plans = self._cache.plan_step(
+            batch,
+            backend=self._backend,
+            deterministic=self._is_deterministic,
+            precise=self.quantization == NONE,
+        )
         arrays = (inputs.input_ids, inputs.positions, inputs.sample_rows)
         together = to_device(np.concatenate(arrays), self.device)
         input_ids, positions, sample_rows = torch.split(together, [len(array) for array in arrays])

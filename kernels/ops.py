@@ -7,19 +7,25 @@ tokens included, so that the bytes read depend neither on chunk borders nor on a
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 
 from kernels.layout import LayerKV
-from kernels.plan import PagedBatch, ReplannedPlan, StaticPlan, StepPlan
+from kernels.plan import Bindable, PagedBatch, ReplannedPlan, StaticPlan, StepPlan
 
 BACKENDS = ("torch", "reference", "numba", "triton")
 
 
 def plan_step(
-    batch: PagedBatch, layer: LayerKV, *, backend: str = "torch", deterministic: bool = False, cascade: bool = True
+    batch: PagedBatch,
+    layer: LayerKV,
+    *,
+    backend: str = "torch",
+    deterministic: bool = False,
+    cascade: bool = True,
+    precise: bool = True,
 ) -> StepPlan:
     """Prepare one step: everything about it that is the same in all layers.
 
@@ -29,11 +35,12 @@ def plan_step(
         backend: `torch`; `numba`, fast on the CPU; `triton`, on the GPU; or `reference`, slow and readable.
         deterministic: a row's bits depend on its own request alone: splits of a fixed length, no cascade.
         cascade: requests that decode behind a common run of leading blocks read it once.
+        precise: numba keeps 30 bits of an fp32 query beside int8 codes; else 15, which is more than a 16-bit query has
+            and enough where weights are int8.
 
     Raises:
         ValueError: an unknown backend, arrays that do not fit together, or a slot or block outside the cache.
     """
-    _check_layer(layer)
     _check_batch(batch, layer)
     # imported here, for numba and triton are slow to load and are not everywhere
     if backend == "torch":
@@ -47,7 +54,7 @@ def plan_step(
     if backend == "numba":
         from kernels.cpu.plan import NumbaPlan
 
-        return NumbaPlan.build(batch, layer, deterministic=deterministic, cascade=cascade)
+        return NumbaPlan.build(batch, layer, deterministic=deterministic, cascade=cascade, precise=precise)
     if backend == "triton":
         from kernels.gpu.plan import TritonPlan
 
@@ -70,7 +77,6 @@ def static_plan(
     Raises:
         ValueError: per_channel, whose open blocks are another number in every step.
     """
-    _check_layer(layer)
     if layer.format.per_channel_keys:
         raise ValueError(f"static_plan: got {layer.format.name}, wanted a format without open blocks")
     if backend == "triton":
@@ -105,7 +111,6 @@ def store_kv(
     Returns:
         The query after RoPE, and after the Hadamard rotation where the format has one; contiguous, of its own dtype.
     """
-    _check_layer(layer)
     _, num_kv_heads, _, head_dim = layer.key.shape
     num_tokens = len(query)
     _check_heads("query", query, num_kv_heads, head_dim)
@@ -137,10 +142,42 @@ def paged_attention(query: torch.Tensor, layer: LayerKV, plan: StepPlan, *, scal
         [num_tokens, num_heads, head_dim] of the query's dtype. Slots outside the requests' tokens, their scales
         included, never change it, whatever they hold.
     """
-    _check_layer(layer)
     _, num_kv_heads, _, head_dim = layer.key.shape
     _check_heads("query", query, num_kv_heads, head_dim)
     return plan.paged_attention(query, layer, scale)
+
+
+def bind(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    rotary: tuple[torch.Tensor, torch.Tensor],
+    layer: LayerKV,
+    plan: StepPlan,
+    *,
+    scale: float,
+) -> Callable[[LayerKV], torch.Tensor]:
+    """Prepare `store_kv` and `paged_attention` for buffers that stay where they are while a step goes through layers.
+
+    Args:
+        query: as for `store_kv`; key, value and rotary too.
+        key: see query.
+        value: see query.
+        rotary: see query.
+        layer: any layer of this plan.
+        plan: of this step.
+        scale: as for `paged_attention`.
+
+    Returns:
+        What does both in one layer, with what the buffers hold then. Its result is overwritten by the next call.
+    """
+    if isinstance(plan, Bindable):
+        return plan.bind(query, key, value, rotary, layer, scale)
+
+    def store_and_attend(layer: LayerKV) -> torch.Tensor:
+        return paged_attention(store_kv(query, key, value, rotary, layer, plan), layer, plan, scale=scale)
+
+    return store_and_attend
 
 
 def bad_rows(plan: StepPlan) -> torch.Tensor:
@@ -165,8 +202,6 @@ def copy_blocks(
     Raises:
         ValueError: a block, slot or number of tokens that the cache does not have.
     """
-    for layer in layers:
-        _check_layer(layer)
     for src, dst, num_tokens in copies:
         num_blocks, _, block_size, _ = layers[0].key.shape
         if not (0 <= src < num_blocks and 0 <= dst < num_blocks and 0 <= num_tokens <= block_size):
@@ -193,25 +228,6 @@ def _check_heads(name: str, tensor: torch.Tensor, num_kv_heads: int, head_dim: i
             f"{name}: got {list(tensor.shape)}, wanted [num_tokens, a multiple of {num_kv_heads}, {head_dim}], "
             f"contiguous in the last"
         )
-
-
-def _check_layer(layer: LayerKV) -> None:
-    num_blocks, num_kv_heads, block_size, head_dim = layer.key.shape
-    shapes: dict[str, tuple[torch.Tensor | None, tuple[int, ...]]]
-    shapes = {"value": (layer.value, tuple(layer.key.shape))}
-    if layer.format.quantized:
-        groups = layer.format.num_groups(head_dim)
-        per_token = (num_blocks, num_kv_heads, block_size, groups)
-        per_channel = (num_blocks, num_kv_heads, head_dim)
-        shapes["key_scale"] = (layer.key_scale, per_channel if layer.format.per_channel_keys else per_token)
-        shapes["value_scale"] = (layer.value_scale, per_token)
-    if layer.format.per_channel_keys:
-        num_open = 0 if layer.key_open is None else len(layer.key_open)
-        shapes["key_open"] = (layer.key_open, (num_open, num_kv_heads, block_size, head_dim))
-    for name, (tensor, shape) in shapes.items():
-        if tensor is None or tuple(tensor.shape) != shape or not tensor.is_contiguous():
-            got = None if tensor is None else list(tensor.shape)
-            raise ValueError(f"layer.{name}: got {got}, wanted {list(shape)}, contiguous")
 
 
 def _check_batch(batch: PagedBatch, layer: LayerKV) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -63,6 +63,23 @@ class StepPlan(Protocol):
 
     def bad_rows(self) -> torch.Tensor:
         """See `kernels.ops.bad_rows`."""
+        ...
+
+
+@runtime_checkable
+class Bindable(Protocol):
+    """A plan that can prepare a layer's calls once for all layers."""
+
+    def bind(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        rotary: tuple[torch.Tensor, torch.Tensor],
+        layer: LayerKV,
+        scale: float,
+    ) -> Callable[[LayerKV], torch.Tensor]:
+        """See `kernels.ops.bind`."""
         ...
 
 

@@ -20,11 +20,15 @@ def run_chats(url: str, load: Load, round_number: int) -> Figures:
 
     Raises: RuntimeError: an answer failed, ended early or broke off.
     """
-    return asyncio.run(_run(url, load, load.chats(round_number)))
+    try:
+        return asyncio.run(_run(url, load, load.chats(round_number)))
+    except httpx.HTTPError as error:
+        raise RuntimeError(f"{type(error).__name__}: {error}") from error
 
 
 async def _run(url: str, load: Load, chats: list[Chat]) -> Figures:
-    async with httpx.AsyncClient(base_url=url, timeout=_TIMEOUT) as client:
+    fresh = httpx.Limits(max_keepalive_connections=0)  # a server may close one that waits just as it is used again
+    async with httpx.AsyncClient(base_url=url, timeout=_TIMEOUT, limits=fresh) as client:
         model = (await client.get("/v1/models")).json()["data"][0]["id"]
         await _ask(client, model, Chat("You are brief.", "Say hello."), 8)
         gate = asyncio.Semaphore(load.concurrency)

@@ -7,7 +7,7 @@ type.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -22,7 +22,6 @@ from engine.rotation import RotatedWeights
 from kernels import ops
 from kernels.cpu.int8_layer import advance, begin, finish
 from kernels.int8 import hartley, rotate, rotation_width
-from kernels.layout import LayerKV
 from kernels.plan import StepPlan
 from kernels.quant import hadamard
 
@@ -68,10 +67,10 @@ class Int8Llama:
         step = _Step(config, layers[0], len(input_ids))
         start = input_ids.numpy(), self._embedding, step.residual, config.norm_eps, step.normed
         team.run(begin, *start, layers[0].qkv, step.to_qkv, step.heads_array)
+        attend = self._attention(step.heads, rotary, cache, plans)
         for index, (layer, following) in enumerate(pairwise(layers)):
-            attention = self._attend(layer, step.heads, rotary, cache.layers[index], plans[index])
-            step.advance(team, attention, layer, following.qkv)
-        attention = self._attend(layers[-1], step.heads, rotary, cache.layers[-1], plans[-1])
+            step.advance(team, attend(index), layer, following.qkv)
+        attention = attend(len(layers) - 1)
         logits = torch.empty((len(sample_rows), config.vocab_size))
         if len(sample_rows):  # nobody reads the other rows any more
             sampled = _Step(config, layers[-1], len(sample_rows))
@@ -82,22 +81,27 @@ class Int8Llama:
             team.run(finish, sampled.residual, *norm, sampled.normed, self._lm_head, sums, logits.numpy())
         return logits
 
-    def _attend(
+    def _attention(
         self,
-        layer: Layer[Product],
         heads: torch.Tensor,
         rotary: tuple[torch.Tensor, torch.Tensor],
-        layer_kv: LayerKV,
-        plan: StepPlan,
-    ) -> torch.Tensor:
-        """[num_tokens, num_heads * head_dim] fp32: attention before its output projection."""
-        config = self.config
+        cache: KVCache,
+        plans: Sequence[StepPlan],
+    ) -> Callable[[int], torch.Tensor]:
+        """Return what computes a layer's attention before its output projection, [num_tokens, num_heads * head_dim] fp32."""
+        config, layers = self.config, self._layers
         query, key, value = torch.split(heads, [config.num_heads, config.num_kv_heads, config.num_kv_heads], dim=1)
-        if layer.qk_norms is not None:
-            q_norm, k_norm = layer.qk_norms
-            query, key = rms_norm(query, q_norm, config.norm_eps), rms_norm(key, k_norm, config.norm_eps)
-        turned = ops.store_kv(query, key, value, rotary, layer_kv, plan)
-        return ops.paged_attention(turned, layer_kv, plan, scale=config.head_dim**-0.5).flatten(1)
+        first = dict(zip(plans, cache.layers, strict=True))
+        scale = config.head_dim**-0.5
+        bound = {plan: ops.bind(query, key, value, rotary, layer, plan, scale=scale) for plan, layer in first.items()}
+
+        def attend(index: int) -> torch.Tensor:
+            if (norms := layers[index].qk_norms) is not None:
+                for part, norm in zip((query, key), norms, strict=True):
+                    part.copy_(rms_norm(part, norm, config.norm_eps))
+            return bound[plans[index]](cache.layers[index]).flatten(1)
+
+        return attend
 
 
 class _Step:

@@ -184,7 +184,7 @@ def _key_notice(host: str, *, has_keys: bool) -> str:
 def _curl_line(base_url: str, model_name: str) -> str:
     messages = [
         {"role": "system", "content": "You are a helpful assistant."},
-        {"role": "user", "content": "What is the capital of France?"},
+        {"role": "user", "content": "Name the capital of France."},
     ]
     body = orjson.dumps({"model": model_name, "messages": messages, "temperature": 0}).decode()
     return f"curl {base_url}/v1/chat/completions -H 'content-type: application/json' -d {shlex.quote(body)}"

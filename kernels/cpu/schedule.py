@@ -13,6 +13,8 @@ SPLIT_TOKENS = 512
 """A context is cut at multiples of this, whatever else runs, so that a row's bits depend on its own length alone."""
 PREFILL_ROWS = 64
 """Rows of a chunk that share an item: enough to unpack a block once for many."""
+WORTH_A_THREAD = 8000
+"""Work, in tokens times rows and KV heads, that takes as long as another thread needs to begin: about 0.1 ms."""
 CASCADE_TOKENS = 128
 """Common tokens from which a shared run is worth its one more part for each row."""
 
@@ -78,6 +80,8 @@ def deal_out(schedule: Schedule, block_size: int, num_kv_heads: int, num_threads
     items = schedule.items
     num_tokens, num_rows = items[:, 2] - items[:, 1] * block_size, items[:, 4] - items[:, 3]
     cost = num_tokens * (num_rows + 2)  # unpacking a block costs about as much as two rows
+    if int(cost.sum()) * num_kv_heads < WORTH_A_THREAD:
+        num_threads = 1
     loads = [0] * num_threads
     work: list[list[tuple[int, int]]] = [[] for _ in range(num_threads)]
     for item in np.argsort(-cost, kind="stable").tolist():

@@ -62,7 +62,7 @@ async def async_client(server: Server) -> AsyncIterator[openai.AsyncOpenAI]:
 
 def test_sdk_answer_is_sensible_and_greedy_answers_repeat(client: openai.OpenAI) -> None:
     ask = lambda: client.chat.completions.create(  # noqa: E731
-        model=MODEL, messages=messages("What is the capital of France?"), temperature=0, max_tokens=30
+        model=MODEL, messages=messages("Name the capital of France."), temperature=0, max_tokens=30
     )
     first, second = ask(), ask()
     assert "Paris" in first.choices[0].message.content
@@ -167,7 +167,7 @@ def test_serve_prints_where_it_listens_and_a_line_to_try(server: Server) -> None
 def test_per_channel_answers_the_same_cold_and_from_the_cache() -> None:
     body = {
         "model": MODEL,
-        "messages": messages("What is the capital of France?", f"You are a helpful assistant. {system_text(60, 3)}"),
+        "messages": messages("Name the capital of France.", f"You are a helpful assistant. {system_text(60, 3)}"),
         "temperature": 0,
         "max_tokens": 40,  # more than a block: one is filled, quantized and read while it answers
     }

@@ -22,7 +22,7 @@ def tiny(tmp_path_factory):
 
 
 def make_runner(folder, num_blocks, **scheduler):
-    cache = CacheConfig(block_size=8, num_blocks=num_blocks)
+    cache = CacheConfig(block_size=8, num_blocks=num_blocks, kv_cache_dtype="auto")
     scheduling = SchedulerConfig(**scheduler)
     return ModelRunner(
         EngineConfig(model_path=str(folder), dtype="float32", device="cpu", cache=cache, scheduler=scheduling)

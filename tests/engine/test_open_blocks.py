@@ -174,7 +174,7 @@ def make_config(folder: Path, *, num_blocks: int, limits: SchedulerConfig | None
     cache = CacheConfig(
         block_size=ENGINE_BLOCK, num_blocks=num_blocks, kv_cache_dtype=KIND, kv_skip_layers="first:1", growth_reserve=0
     )
-    limits = limits or SchedulerConfig()
+    limits = limits or SchedulerConfig(max_num_seqs=32)
     return EngineConfig(model_path=str(folder), dtype="float32", device="cpu", cache=cache, scheduler=limits)
 
 

@@ -38,7 +38,7 @@ def test_interrupted_start_ends_the_pull_and_says_so(tmp_path: Path, sign: signa
         time.sleep(0.05)
     pull_ids = [int(word) for word in ids.read_text().split()]
     os.kill(gateway.pid, sign)
-    said = gateway.communicate(timeout=30)[0]
+    said = gateway.communicate(timeout=90)[0]
     assert "interrupted; the next start fetches the model again" in said
     while any(map(is_running, pull_ids)):
         assert time.monotonic() < deadline, "the pull lives on"
