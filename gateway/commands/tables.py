@@ -1,0 +1,84 @@
+"""JSON objects as people read them: names and values, and tables of what lists hold.
+
+It takes whatever fields come, so a gateway that tells more is shown in full.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+_MAX_CELL_CHARS = 60
+_MAX_INLINE_ENTRIES = 4
+_DIGITS = 4
+
+
+def print_object(fields: Mapping[str, Any]) -> None:
+    """Print short values first, aligned, then texts of several lines and long lists, each below its name."""
+    long = {name: value for name, value in fields.items() if _is_long(value)}
+    short = {name: value for name, value in fields.items() if name not in long}
+    width = max(map(len, short), default=0)
+    for name, value in short.items():
+        print(f"{name:<{width}}  {_one_line(value)}")
+    for name, value in long.items():
+        print(f"\n{name}:")
+        if isinstance(value, str):
+            print_text(value)
+        elif all(isinstance(entry, str) for entry in value):
+            print_text("\n".join(value))
+        else:
+            print_table(value)
+
+
+def print_table(rows: Sequence[Any], columns: Iterable[str] | None = None) -> None:
+    """Print a row a line, cells cut; `columns` that no row has are left out, and None means all of the rows' fields."""
+    objects = [row if isinstance(row, dict) else {"": row} for row in rows]
+    found = dict.fromkeys(name for row in objects for name in row)
+    names = [name for name in found if columns is None] + [name for name in columns or () if name in found]
+    if not objects:
+        print("none")
+        return
+    lines = [names, *([_cut(_one_line(row.get(name))) for name in names] for row in objects)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        if any(line):
+            print("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def print_text(text: str) -> None:
+    """Print a text as it is, but for what would steer a terminal."""
+    for line in text.split("\n"):
+        print(_printable(line))
+
+
+def _is_long(value: object) -> bool:
+    if isinstance(value, str):
+        return "\n" in value
+    if not isinstance(value, list):
+        return False
+    return len(value) > _MAX_INLINE_ENTRIES or any(isinstance(entry, dict | list) or _is_long(entry) for entry in value)
+
+
+def _one_line(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return str(round(value, _DIGITS))
+    if isinstance(value, str):
+        return _printable(value.replace("\n", "\\n"))
+    if isinstance(value, dict) and not any(isinstance(entry, dict | list) for entry in value.values()):
+        return ", ".join(f"{_printable(name)} {_one_line(entry)}" for name, entry in value.items()) or "-"
+    if isinstance(value, list) and not any(isinstance(entry, dict | list) for entry in value):
+        return ", ".join(map(_one_line, value)) or "-"
+    return _printable(json.dumps(value, ensure_ascii=False))
+
+
+def _printable(text: str) -> str:
+    return "".join(char if char.isprintable() or char == "\t" else f"\\x{ord(char):02x}" for char in text)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_CELL_CHARS else text[: _MAX_CELL_CHARS - 1] + "…"
