@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
@@ -15,13 +16,14 @@ from gateway.auth import is_loopback
 Json = dict[str, Any]
 
 MAX_PAGE = 1000
+_JSON_LINES = "application/jsonl"
 _CONNECT_SECONDS = 10
 _ANSWER_SECONDS = 300
 """A prompt that is warmed is computed first, maybe behind others."""
 
 
 class AdminError(Exception):
-    """The gateway refused, or did not answer; the message is one line that names the field at fault."""
+    """The gateway refused or did not answer, or a file cannot be read: one line that names the field at fault."""
 
 
 class AdminClient:
@@ -54,11 +56,11 @@ class AdminClient:
 
     def post(self, *path: str, body: Mapping[str, Any] | None = None) -> Json:
         """Make or change something. Fields that are None are not sent."""
-        return self._send("POST", path, content=orjson.dumps(_given(body or {})))
+        return self._send("POST", path, content=_dumped(_given(body or {})))
 
     def put(self, *path: str, body: Mapping[str, Any]) -> Json:
         """Replace something; None is sent, as null."""
-        return self._send("PUT", path, content=orjson.dumps(body))
+        return self._send("PUT", path, content=_dumped(body))
 
     def pages(self, *path: str, query: Mapping[str, Any] | None = None, limit: int | None = None) -> Json:
         """Read a list, up to `limit` entries (None: all of them), as if it came in one page."""
@@ -68,7 +70,7 @@ class AdminClient:
             if limit is not None:
                 query["limit"] = min(limit - len(entries), MAX_PAGE)
             page = self.get(*path, query=query)
-            if not isinstance(page.get("data"), list):
+            if not _is_list_of_objects(page.get("data")):
                 raise AdminError(
                     f"{self._url}: got {_joined(path)} without a list in it; another version, or no gateway"
                 )
@@ -82,7 +84,7 @@ class AdminClient:
         rest = b""
         try:
             with self._http.stream("GET", _joined(path), params=_given(query)) as answer:
-                if answer.status_code != httpx.codes.OK:
+                if not answer.is_success or not answer.headers.get("content-type", "").startswith(_JSON_LINES):
                     answer.read()
                     raise AdminError(self._refusal(answer))
                 for chunk in answer.iter_bytes():
@@ -138,8 +140,17 @@ def _joined(path: tuple[str, ...]) -> str:
     return "/" + "/".join(segment.replace(".", "%2E") if segment in (".", "..") else segment for segment in quoted)
 
 
+def _dumped(body: Mapping[str, Any]) -> bytes:
+    # Not orjson: a number beyond 64 bits, or none at all, is for the gateway to refuse, by the field's name.
+    return json.dumps(body).encode()
+
+
 def _given(fields: Mapping[str, Any]) -> Json:
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def _is_list_of_objects(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(entry, dict) for entry in value)
 
 
 def _object(answer: httpx.Response) -> Json | None:

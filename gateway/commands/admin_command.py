@@ -62,6 +62,8 @@ class AdminCommand:
         """
         args = self._parser.parse_args(argv)
         parser: argparse.ArgumentParser = args.parser
+        if not all(map(_is_text, argv)):
+            parser.error("got an argument that is not valid UTF-8")
         settings = _read_settings(parser, args.url)
         if settings.admin_key is None:
             parser.error("PREFIXGATE_ADMIN_KEY: is not set; it is the admin key that the gateway was started with")
@@ -90,6 +92,11 @@ def write(data: bytes) -> None:
 def say(text: str) -> None:
     """Tell something to people that is no part of the result."""
     print(text, file=sys.stderr, flush=True)
+
+
+def _is_text(argument: str) -> bool:
+    """Whether it holds none of the surrogates that stand for bytes that Python could not decode."""
+    return argument.encode(errors="ignore").decode() == argument
 
 
 def _read_settings(parser: argparse.ArgumentParser, url: str | None) -> ClientSettings:

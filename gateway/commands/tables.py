@@ -6,7 +6,7 @@ It takes whatever fields come, so a gateway that tells more is shown in full.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 _MAX_CELL_CHARS = 60
@@ -16,8 +16,9 @@ _DIGITS = 4
 
 def print_object(fields: Mapping[str, Any]) -> None:
     """Print short values first, aligned, then texts of several lines and long lists, each below its name."""
-    long = {name: value for name, value in fields.items() if _is_long(value)}
-    short = {name: value for name, value in fields.items() if name not in long}
+    flat = dict(_flat(fields))
+    long = {name: value for name, value in flat.items() if _is_long(value)}
+    short = {name: value for name, value in flat.items() if name not in long}
     width = max(map(len, short), default=0)
     for name, value in short.items():
         print(f"{name:<{width}}  {_one_line(value)}")
@@ -25,25 +26,23 @@ def print_object(fields: Mapping[str, Any]) -> None:
         print(f"\n{name}:")
         if isinstance(value, str):
             print_text(value)
-        elif all(isinstance(entry, str) for entry in value):
+        elif _are_texts(value):
             print_text("\n".join(value))
         else:
             print_table(value)
 
 
-def print_table(rows: Sequence[Any], columns: Iterable[str] | None = None) -> None:
+def print_table(rows: Sequence[Mapping[str, Any]], columns: Iterable[str] | None = None) -> None:
     """Print a row a line, cells cut; `columns` that no row has are left out, and None means all of the rows' fields."""
-    objects = [row if isinstance(row, dict) else {"": row} for row in rows]
-    found = dict.fromkeys(name for row in objects for name in row)
-    names = [name for name in found if columns is None] + [name for name in columns or () if name in found]
-    if not objects:
+    if not rows:
         print("none")
         return
-    lines = [names, *([_cut(_one_line(row.get(name))) for name in names] for row in objects)]
+    found = dict.fromkeys(name for row in rows for name in row)
+    names = [name for name in found if columns is None] + [name for name in columns or () if name in found]
+    lines = [names, *([_cut(_one_line(row.get(name))) for name in names] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
-        if any(line):
-            print("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
+        print("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
 def print_text(text: str) -> None:
@@ -52,12 +51,29 @@ def print_text(text: str) -> None:
         print(_printable(line))
 
 
+def _flat(fields: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Name what lies within objects `outer.inner`, but where an object fits into a line."""
+    for name, value in fields.items():
+        if isinstance(value, dict) and any(
+            isinstance(entry, dict | list) or _is_long(entry) for entry in value.values()
+        ):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
 def _is_long(value: object) -> bool:
     if isinstance(value, str):
         return "\n" in value
-    if not isinstance(value, list):
+    if not isinstance(value, list) or not value:
         return False
-    return len(value) > _MAX_INLINE_ENTRIES or any(isinstance(entry, dict | list) or _is_long(entry) for entry in value)
+    if _are_texts(value):
+        return len(value) > _MAX_INLINE_ENTRIES or any("\n" in entry for entry in value)
+    return all(isinstance(entry, dict) for entry in value)
+
+
+def _are_texts(value: Sequence[object]) -> bool:
+    return all(isinstance(entry, str) for entry in value)
 
 
 def _one_line(value: object) -> str:
@@ -68,16 +84,17 @@ def _one_line(value: object) -> str:
     if isinstance(value, float):
         return str(round(value, _DIGITS))
     if isinstance(value, str):
-        return _printable(value.replace("\n", "\\n"))
+        return _printable(value)
     if isinstance(value, dict) and not any(isinstance(entry, dict | list) for entry in value.values()):
         return ", ".join(f"{_printable(name)} {_one_line(entry)}" for name, entry in value.items()) or "-"
     if isinstance(value, list) and not any(isinstance(entry, dict | list) for entry in value):
-        return ", ".join(map(_one_line, value)) or "-"
+        rest = f", … ({len(value)} in all)" if len(value) > _MAX_INLINE_ENTRIES else ""
+        return ", ".join(map(_one_line, value[:_MAX_INLINE_ENTRIES])) + rest or "-"
     return _printable(json.dumps(value, ensure_ascii=False))
 
 
 def _printable(text: str) -> str:
-    return "".join(char if char.isprintable() or char == "\t" else f"\\x{ord(char):02x}" for char in text)
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def _cut(text: str) -> str:

@@ -195,6 +195,7 @@ async def test_blocks_of_a_request_are_a_table(run: Run, admin: FakeAdmin) -> No
         (JSONResponse({"error": "x"}, 500), "got status 500 and no answer of a gateway"),
         (RedirectResponse("http://127.0.0.1:9/"), "got status 307 and no answer of a gateway"),
         (JSONResponse({"data": None}), "without a list in it"),
+        (JSONResponse({"data": [1]}), "without a list in it"),
     ],
 )
 async def test_what_is_no_answer_is_one_line_on_stderr(run: Run, admin: FakeAdmin, answer: Any, words: str) -> None:
@@ -203,6 +204,13 @@ async def test_what_is_no_answer_is_one_line_on_stderr(run: Run, admin: FakeAdmi
     assert (done.status, done.out) == (1, "")
     assert words in done.err
     assert done.err.count("\n") == 1
+
+
+async def test_export_of_something_else_prints_none_of_it(run: Run, admin: FakeAdmin) -> None:
+    admin.answers = [HTMLResponse("<h1>Hello</h1>\n")]
+    done = await run(requests.main, "export")
+    assert (done.status, done.out) == (1, "")
+    assert "no answer of a gateway" in done.err
 
 
 async def test_nobody_there_says_how_to_start_a_gateway(run: Run) -> None:
@@ -224,7 +232,7 @@ async def test_export_that_breaks_off_fails_after_its_whole_lines(run: Run, admi
         if not last:
             raise ConnectionError("gone")
 
-    admin.answers = [StreamingResponse(lines())]
+    admin.answers = [StreamingResponse(lines(), media_type="application/jsonl")]
     done = await run(requests.main, "export", "--tenant", "acme")
     assert (done.status, done.out) == (1, '{"a": 1}\n{"a": 2}\n')
     assert admin.calls[0].query == {"tenant": "acme"}
@@ -233,7 +241,7 @@ async def test_export_that_breaks_off_fails_after_its_whole_lines(run: Run, admi
 
 
 async def test_reader_that_has_enough_ends_the_command_quietly(run: Run, admin: FakeAdmin) -> None:
-    admin.answers = [StreamingResponse(iter([b"x" * 999 + b"\n"] * 2000))]
+    admin.answers = [StreamingResponse(iter([b"x" * 999 + b"\n"] * 2000), media_type="application/jsonl")]
     code = "from gateway.commands.requests import main; import sys; sys.exit(main(['export']))"
     command = [sys.executable, "-c", code]
     process = await asyncio.create_subprocess_exec(
@@ -276,6 +284,7 @@ async def test_flag_wins_over_the_variable_and_a_path_is_kept(
         ({}, ["list", "--url", "http://me:secret@host"], "wanted http://HOST:PORT"),
         ({}, ["list", "--url", "http://host:99999"], "wanted http://HOST:PORT"),
         ({}, ["list", "--url", "http://host/?x"], "wanted http://HOST:PORT"),
+        ({}, ["show", "caf\udce9"], "not valid UTF-8"),
         ({}, [], "ACTION"),
         ({}, ["frobnicate"], "invalid choice: 'frobnicate'"),
     ],
@@ -326,11 +335,29 @@ def test_every_command_of_the_project_is_there() -> None:
 # Tables
 
 
-def test_values_are_printed_for_people(capsys: pytest.CaptureFixture[str]) -> None:
-    print_object({"a": None, "bcd": 0.123456, "e": [], "f": ["x", "y"], "g": {"h": {"i": 1}}, "j": "\x1b\u202e"})
-    assert (
-        capsys.readouterr().out == 'a    -\nbcd  0.1235\ne    -\nf    x, y\ng    {"h": {"i": 1}}\nj    \\x1b\\x202e\n'
-    )
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "-"),
+        (0.123456, "0.1235"),
+        (False, "no"),
+        ([], "-"),
+        ({}, "-"),
+        (["x", "y"], "x, y"),
+        (list(range(1500)), "0, 1, 2, 3, … (1500 in all)"),
+        ({"hit": 2, "diverged": 1}, "hit 2, diverged 1"),
+        ([[1], {}], "[[1], {}]"),
+        ("\x1b[2J\u202e\t", "\\x1b[2J\\u202e\\t"),
+    ],
+)
+def test_short_value_is_printed_beside_its_name(capsys: pytest.CaptureFixture[str], value: Any, text: str) -> None:
+    print_object({"name": value})
+    assert capsys.readouterr().out == f"name  {text}\n"
+
+
+def test_long_values_are_printed_below_their_names(capsys: pytest.CaptureFixture[str]) -> None:
+    print_object({"text": "a\nb", "inner": {"rows": [{"c": 1}], "flag": True}, "last": list("vwxyz")})
+    assert capsys.readouterr().out == "inner.flag  yes\n\ntext:\na\nb\n\ninner.rows:\nc\n1\n\nlast:\nv\nw\nx\ny\nz\n"
 
 
 def test_table_cuts_long_cells_and_leaves_out_columns_that_are_not_there(capsys: pytest.CaptureFixture[str]) -> None:

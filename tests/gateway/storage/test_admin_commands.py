@@ -129,6 +129,7 @@ async def test_requests_are_listed_shown_and_exported(run: Run, url: str, monkey
         (keys.main, ["create", "default", "--expires-at", "soon"], ["expires_at: ", "'soon'"]),
         (keys.main, ["create", "default", "--expires-at", "2001-01-01T00:00:00Z"], ["expires_at: ", "2001"]),
         (keys.main, ["rotate", "key_1", "--grace-seconds", "-1"], ["grace_seconds: ", "-1"]),
+        (keys.main, ["rotate", "key_1", "--grace-seconds", "inf"], ["grace_seconds: ", "inf"]),
         (keys.main, ["revoke", "key_1"], ["'key_1'"]),
         (requests.main, ["list", "--status", "x"], ["status: ", "'x'"]),
         (requests.main, ["export", "--since", "x"], ["since: ", "'x'"]),
