@@ -15,13 +15,15 @@ def main(argv: Sequence[str]) -> int:
     """Register prompts, look at them, and keep them warm."""
     command = AdminCommand("prompts", "System prompts that the cache is to keep.")
     _add_register(command)
-    command.add_object("list", "print all prompts", _list, lambda page: print_table(page["data"]))
-    for name, meaning, path in (
-        ("show", "print a prompt and its versions", ()),
-        ("stats", "print its hits, the tokens that they saved, and its share of traffic", ("statistics",)),
-        ("drift", "print where live traffic differs from it, and how often", ("drift",)),
-    ):
-        _add_prompt(command.add_object(name, meaning, _reader(*path), print_object))
+    listing = command.add_object("list", "print all prompts", _list, lambda page: print_table(page["data"]))
+    listing.add_argument("--tenant", help="only those of this tenant: id or name")
+    listing.add_argument("--retired", action="store_true", help="the retired ones too")
+    show = _add_prompt(command.add_object("show", "print a prompt and its versions", _show, print_object))
+    show.add_argument("--version", type=int, metavar="N", help="all of one version instead, its text too")
+    stats = _add_prompt(command.add_object("stats", "print its hits and its share of traffic", _stats, print_object))
+    stats.add_argument("--since", metavar="TIME", help="from this time on (default: the last day)")
+    stats.add_argument("--until", metavar="TIME", help="before this time (default: now)")
+    _add_prompt(command.add_object("drift", "print where live traffic differs from it", _drift, print_object))
     diff = _add_prompt(command.add_object("diff", "compare two versions", _diff, print_object))
     diff.add_argument("old", type=int, metavar="FROM", help="number of a version")
     diff.add_argument("new", type=int, metavar="TO", help="number of another")
@@ -37,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _add_prompt(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    parser.add_argument("prompt", metavar="PROMPT", help="id of a prompt, as `list` prints it")
+    parser.add_argument("prompt", metavar="PROMPT", help="id or name")
     return parser
 
 
@@ -51,7 +53,7 @@ def _add_retention(parser: argparse.ArgumentParser) -> None:
 def _add_register(command: AdminCommand) -> None:
     parser = command.add_object("register", "register a prompt, or a new version of one", _register, print_object)
     parser.add_argument(
-        "prompt", metavar="NAME", help="of the new prompt; with --new-version the id of one that is there"
+        "prompt", metavar="NAME", help="of the new prompt; with --new-version, id or name of one that is there"
     )
     parser.add_argument(
         "--file", required=True, metavar="FILE", help="text of the system prompt, or messages; - is stdin"
@@ -62,6 +64,7 @@ def _add_register(command: AdminCommand) -> None:
         help="text, or messages: a JSON array of {role, content} (default: messages where FILE ends in .json)",
     )
     parser.add_argument("--new-version", action="store_true", help="add a version to a prompt")
+    parser.add_argument("--activate", action="store_true", help="use the new version at once, as is the first one")
     parser.add_argument("--tools", metavar="FILE", help="JSON array of tools, as in a chat")
     parser.add_argument("--model", help="for this model (default: the served one)")
     parser.add_argument("--scope", help="a tenant, or public: every tenant shares its blocks")
@@ -81,16 +84,24 @@ def _register(client: AdminClient, args: argparse.Namespace) -> Json:
     if args.new_version:
         if args.scope is not None:
             args.parser.error("--scope: is the prompt's, and stays as it is; leave it out with --new-version")
-        return client.post("prompts", args.prompt, "versions", body=body)
+        return client.post("prompts", args.prompt, "versions", body=body | {"activate": args.activate})
     return client.post("prompts", body=body | {"name": args.prompt, "scope": args.scope})
 
 
-def _list(client: AdminClient, _: argparse.Namespace) -> Json:
-    return client.pages("prompts")
+def _list(client: AdminClient, args: argparse.Namespace) -> Json:
+    return client.pages("prompts", query={"tenant": args.tenant, "retired": "true" if args.retired else None})
 
 
-def _reader(*path: str) -> Fetch:
-    return lambda client, args: client.get("prompts", args.prompt, *path)
+def _show(client: AdminClient, args: argparse.Namespace) -> Json:
+    return client.get("prompts", args.prompt, *(["versions", str(args.version)] if args.version is not None else []))
+
+
+def _stats(client: AdminClient, args: argparse.Namespace) -> Json:
+    return client.get("prompts", args.prompt, "statistics", query={"since": args.since, "until": args.until})
+
+
+def _drift(client: AdminClient, args: argparse.Namespace) -> Json:
+    return client.get("prompts", args.prompt, "drift")
 
 
 def _poster(action: str) -> Fetch:

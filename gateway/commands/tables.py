@@ -16,7 +16,7 @@ _DIGITS = 4
 
 def print_object(fields: Mapping[str, Any]) -> None:
     """Print short values first, aligned, then texts of several lines and long lists, each below its name."""
-    flat = dict(_flat(fields))
+    flat = dict(_flat(fields, inline=True))
     long = {name: value for name, value in flat.items() if _is_long(value)}
     short = {name: value for name, value in flat.items() if name not in long}
     width = max(map(len, short), default=0)
@@ -33,7 +33,11 @@ def print_object(fields: Mapping[str, Any]) -> None:
 
 
 def print_table(rows: Sequence[Mapping[str, Any]], columns: Iterable[str] | None = None) -> None:
-    """Print a row a line, cells cut; `columns` that no row has are left out, and None means all of the rows' fields."""
+    """Print a row a line, cells cut; `columns` that no row has are left out, and None means all of the rows' fields.
+
+    Fields of objects within rows are columns of their own, `outer.inner`.
+    """
+    rows = [dict(_flat(row, inline=False)) for row in rows]
     if not rows:
         print("none")
         return
@@ -51,15 +55,17 @@ def print_text(text: str) -> None:
         print(_printable(line))
 
 
-def _flat(fields: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Name what lies within objects `outer.inner`, but where an object fits into a line."""
+def _flat(fields: Mapping[str, Any], *, inline: bool, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Name what lies within objects `outer.inner`; with `inline`, an object that fits into a line stays one."""
     for name, value in fields.items():
-        if isinstance(value, dict) and any(
-            isinstance(entry, dict | list) or _is_long(entry) for entry in value.values()
-        ):
-            yield from _flat(value, f"{prefix}{name}.")
+        if isinstance(value, dict) and value and not (inline and _fits_a_line(value)):
+            yield from _flat(value, inline=inline, prefix=f"{prefix}{name}.")
         else:
             yield prefix + name, value
+
+
+def _fits_a_line(fields: Mapping[str, Any]) -> bool:
+    return not any(isinstance(value, dict | list) or _is_long(value) for value in fields.values())
 
 
 def _is_long(value: object) -> bool:

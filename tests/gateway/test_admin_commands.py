@@ -50,6 +50,7 @@ def run(url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
     ("argv", "method", "path", "body"),
     [
         (["show", "p1"], "GET", "/p1", None),
+        (["show", "p1", "--version", "2"], "GET", "/p1/versions/2", None),
         (["stats", "p1"], "GET", "/p1/statistics", None),
         (["drift", "p1"], "GET", "/p1/drift", None),
         (["warm", "p1"], "POST", "/p1/warm", {}),
@@ -101,12 +102,10 @@ async def test_prompt_is_registered_from_messages_with_all_options(run: Run, adm
 
 async def test_new_version_is_read_from_stdin(run: Run, admin: FakeAdmin, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'[{"role": "system", "content": "x"}]')))
-    await run(prompts.main, "register", "p1", "--file", "-", "--format", "messages", "--new-version")
+    await run(prompts.main, "register", "p1", "--file", "-", "--format", "messages", "--new-version", "--activate")
     (call,) = admin.calls
-    assert (call.path, call.body) == (
-        "/admin/v1/prompts/p1/versions",
-        {"messages": [{"role": "system", "content": "x"}]},
-    )
+    assert call.path == "/admin/v1/prompts/p1/versions"
+    assert call.body == {"messages": [{"role": "system", "content": "x"}], "activate": True}
 
 
 @pytest.mark.parametrize(
@@ -138,18 +137,22 @@ async def test_two_versions_are_compared_line_by_line(run: Run, admin: FakeAdmin
 
 
 async def test_drift_is_a_table(run: Run, admin: FakeAdmin) -> None:
-    variants = [{"tenant": "t1", "character": 812, "got": "e\n", "repaired": True, "count": 9}]
+    variants = [{"tenant": "t1", "place": {"character": 812, "got": "e\n"}, "repaired": True, "count": 9}]
     admin.answers = [{"prompt": "support", "version": 3, "variants": variants}]
     out = (await run(prompts.main, "drift", "support")).out
-    assert out.splitlines()[-2:] == ["tenant  character  got  repaired  count", "t1      812        e\\n  yes       9"]
+    assert out.splitlines()[-2:] == [
+        "tenant  place.character  place.got  repaired  count",
+        "t1      812              e\\n        yes       9",
+    ]
 
 
 async def test_prompts_are_listed_over_all_pages(run: Run, admin: FakeAdmin) -> None:
     first = {"object": "list", "data": [{"id": "a"}], "has_more": True, "next_cursor": "1"}
     admin.answers = [first, {"object": "list", "data": [{"id": "b"}], "has_more": False, "next_cursor": None}]
-    done = await run(prompts.main, "list", "--json")
+    done = await run(prompts.main, "list", "--json", "--tenant", "acme", "--retired")
     assert done.json == {"object": "list", "data": [{"id": "a"}, {"id": "b"}], "has_more": False, "next_cursor": None}
-    assert [call.query for call in admin.calls] == [{}, {"cursor": "1"}]
+    query = {"tenant": "acme", "retired": "true"}
+    assert [call.query for call in admin.calls] == [query, query | {"cursor": "1"}]
 
 
 # Blocks
@@ -305,9 +308,17 @@ def test_wrong_line_or_environment_exits_with_2(
 
 
 @pytest.mark.parametrize(
-    "argv", [["activate", "p1", "x"], ["register", "p1"], ["register", "p1", "--file", "-", "--format", "xml"], ["pin"]]
+    "argv",
+    [
+        ["activate", "p1", "x"],
+        ["register", "p1"],
+        ["register", "p1", "--file", "-", "--format", "xml"],
+        ["register", "p1", "--file", "README.md", "--new-version", "--scope", "public"],
+        ["pin"],
+    ],
 )
-def test_wrong_prompt_line_exits_with_2(argv: list[str]) -> None:
+def test_wrong_prompt_line_exits_with_2(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREFIXGATE_ADMIN_KEY", "open-sesame")
     with pytest.raises(SystemExit) as stop:
         prompts.main(argv)
     assert stop.value.code == 2
