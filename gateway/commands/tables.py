@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
-_MAX_CELL_CHARS = 60
+_MAX_CELL_CHARS = 64
+"""A SHA-256 fits."""
 _MAX_INLINE_ENTRIES = 4
 _DIGITS = 4
 
 
 def print_object(fields: Mapping[str, Any]) -> None:
-    """Print short values first, aligned, then texts of several lines and long lists, each below its name."""
+    """Print short values first, aligned, then texts of several lines and long lists, each below its name; nothing is cut."""
     flat = dict(_flat(fields, inline=True))
     long = {name: value for name, value in flat.items() if _is_long(value)}
     short = {name: value for name, value in flat.items() if name not in long}
@@ -25,9 +26,9 @@ def print_object(fields: Mapping[str, Any]) -> None:
     for name, value in long.items():
         print(f"\n{name}:")
         if isinstance(value, str):
-            print_text(value)
+            _print_text(value)
         elif _are_texts(value):
-            print_text("\n".join(value))
+            _print_text("\n".join(value))
         else:
             print_table(value)
 
@@ -49,23 +50,30 @@ def print_table(rows: Sequence[Mapping[str, Any]], columns: Iterable[str] | None
         print("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
-def print_text(text: str) -> None:
-    """Print a text as it is, but for what would steer a terminal."""
+def _print_text(text: str) -> None:
+    # As it is, but for what would steer a terminal.
     for line in text.split("\n"):
         print(_printable(line))
 
 
 def _flat(fields: Mapping[str, Any], *, inline: bool, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Name what lies within objects `outer.inner`; with `inline`, an object that fits into a line stays one."""
+    """Name what lies within objects `outer.inner`; with `inline`, what fits into a line or a table stays whole."""
     for name, value in fields.items():
         if isinstance(value, dict) and value and not (inline and _fits_a_line(value)):
             yield from _flat(value, inline=inline, prefix=f"{prefix}{name}.")
+        elif inline and _are_objects(value) and not all(map(_fits_a_row, value)):
+            for index, entry in enumerate(value):
+                yield from _flat(entry, inline=True, prefix=f"{prefix}{name}[{index}].")
         else:
-            yield prefix + name, value
+            yield _printable(prefix + name), value
 
 
 def _fits_a_line(fields: Mapping[str, Any]) -> bool:
     return not any(isinstance(value, dict | list) or _is_long(value) for value in fields.values())
+
+
+def _fits_a_row(fields: Mapping[str, Any]) -> bool:
+    return all(len(_one_line(value)) <= _MAX_CELL_CHARS for _, value in _flat(fields, inline=False))
 
 
 def _is_long(value: object) -> bool:
@@ -75,7 +83,11 @@ def _is_long(value: object) -> bool:
         return False
     if _are_texts(value):
         return len(value) > _MAX_INLINE_ENTRIES or any("\n" in entry for entry in value)
-    return all(isinstance(entry, dict) for entry in value)
+    return _are_objects(value)
+
+
+def _are_objects(value: object) -> TypeGuard[list[dict[str, Any]]]:
+    return isinstance(value, list) and all(isinstance(entry, dict) for entry in value)
 
 
 def _are_texts(value: Sequence[object]) -> bool:

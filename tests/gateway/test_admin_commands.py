@@ -367,10 +367,19 @@ def test_short_value_is_printed_beside_its_name(capsys: pytest.CaptureFixture[st
 
 
 def test_long_values_are_printed_below_their_names(capsys: pytest.CaptureFixture[str]) -> None:
-    print_object({"text": "a\nb", "inner": {"rows": [{"c": 1}], "flag": True}, "last": list("vwxyz")})
-    assert capsys.readouterr().out == "inner.flag  yes\n\ntext:\na\nb\n\ninner.rows:\nc\n1\n\nlast:\nv\nw\nx\ny\nz\n"
+    print_object({"text": "a\nb", "inner": {"rows": [{"c": 1}], "fl\x1bag": True}, "last": list("vwxyz")})
+    assert (
+        capsys.readouterr().out == "inner.fl\\x1bag  yes\n\ntext:\na\nb\n\ninner.rows:\nc\n1\n\nlast:\nv\nw\nx\ny\nz\n"
+    )
+
+
+def test_rows_with_more_text_than_a_cell_holds_are_printed_one_by_one(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "Be kind. " * 9
+    print_object({"messages": [{"role": "system", "content": text + "\nBe brief."}, {"role": "user", "content": text}]})
+    short = f"messages[0].role     system\nmessages[1].role     user\nmessages[1].content  {text}\n"
+    assert capsys.readouterr().out == f"{short}\nmessages[0].content:\n{text}\nBe brief.\n"
 
 
 def test_table_cuts_long_cells_and_leaves_out_columns_that_are_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     print_table([{"b": "x" * 99, "a": 1}, {"c": 2}], ["a", "b", "z"])
-    assert capsys.readouterr().out == f"a  b\n1  {'x' * 59}…\n-  -\n"
+    assert capsys.readouterr().out == f"a  b\n1  {'x' * 63}…\n-  -\n"
