@@ -1,7 +1,7 @@
 """Every option of `prefixgate serve`: one model for flags, environment and file, in this order, and its only reader.
 
 A field's docstring is its `--help`. Values that go on to the engine are checked again there; here the error names the
-flag.
+flag. The commands that talk to a running gateway have a small model of their own.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ import os
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 import platformdirs
-from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from gateway.config_file import read_config_file
@@ -39,6 +40,7 @@ _UNITS = {
     for power, prefix in enumerate("kmgt", 1)
 }
 _DATABASE_URL = re.compile(r"(sqlite\+aiosqlite:///(?!:memory:)[^?]+|postgresql\+psycopg://.*)")
+_GATEWAY_URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?")
 _URL_PASSWORDS = re.compile(r"(?<=://)([^:@/]*):.*@|(?<=password=)[^&]*")
 
 
@@ -53,6 +55,17 @@ def _bytes(value: object) -> object:
     if not isinstance(value, str) or (match := _SIZE.fullmatch(value.strip().lower())) is None:
         raise ValueError("a size with its unit, such as 2GiB or 500MB")
     return int(float(match[1]) * _UNITS[match[2]])
+
+
+def _usable_key(value: SecretStr) -> SecretStr:
+    key = value.get_secret_value()
+    # Others do not survive a header: nobody could ever send them.
+    if len(key) < MIN_KEY_CHARS or not key.isascii() or not key.isprintable() or key != key.strip():
+        raise ValueError(f"at least {MIN_KEY_CHARS} characters, printable ASCII, no space at the ends")
+    return value
+
+
+AdminKey = Annotated[SecretStr, AfterValidator(_usable_key)]
 
 
 class Settings(BaseSettings):
@@ -126,7 +139,7 @@ class Settings(BaseSettings):
     """Most of the KV cache that may be pinned; at most the shared ratio."""
     growth_reserve: int = Field(256, ge=0)
     """Tokens of growth kept free for every running request."""
-    admin_key: SecretStr | None = None
+    admin_key: AdminKey | None = None
     """Key of the admin API, which is off without one. No flag, for flags show in process lists."""
     pepper: SecretStr | None = None
     """Secret under which API keys are hashed; by default in a file beside the SQLite database. No flag either."""
@@ -196,17 +209,6 @@ class Settings(BaseSettings):
             raise ValueError(f"at least {MIN_PEPPER_CHARS} characters")
         return value
 
-    @field_validator("admin_key")
-    @classmethod
-    def _usable_key(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is None:
-            return None
-        key = value.get_secret_value()
-        # Others do not survive a header: nobody could ever send them.
-        if len(key) < MIN_KEY_CHARS or not key.isascii() or not key.isprintable() or key != key.strip():
-            raise ValueError(f"at least {MIN_KEY_CHARS} characters, printable ASCII, no space at the ends")
-        return value
-
     @field_validator("db")
     @classmethod
     def _async_url(cls, value: str | None) -> str | None:
@@ -238,6 +240,30 @@ class Settings(BaseSettings):
         return self
 
 
+class ClientSettings(BaseSettings):
+    """Options of the commands that talk to a running gateway."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENVIRONMENT_PREFIX, env_ignore_empty=True, frozen=True, use_attribute_docstrings=True
+    )
+
+    url: str = "http://127.0.0.1:8000"
+    """Address of the gateway."""
+    admin_key: AdminKey | None = None
+    """Key of the admin API, the same as the gateway's."""
+
+    @field_validator("url")
+    @classmethod
+    def _http_url(cls, value: str) -> str:
+        try:
+            is_url = _GATEWAY_URL.fullmatch(value) is not None and urlsplit(value).port != 0
+        except ValueError:  # the port
+            is_url = False
+        if not is_url:
+            raise ValueError("http://HOST:PORT or https://HOST, without user, query or fragment")
+        return value.rstrip("/")
+
+
 def mask_url(url: str) -> str:
     """Print a database's URL without the passwords in it."""
     return _URL_PASSWORDS.sub(lambda match: "***" if match[1] is None else f"{match[1]}:***@", url)
@@ -250,7 +276,8 @@ def is_in_environment(name: str) -> bool:
 
 def unknown_variables() -> list[str]:
     """Name the variables of the environment that look like options and are none."""
-    known = {ENVIRONMENT_PREFIX + name.upper() for name in Settings.model_fields}
+    options = Settings.model_fields.keys() | ClientSettings.model_fields.keys()
+    known = {ENVIRONMENT_PREFIX + name.upper() for name in options}
     return sorted(
         name for name in os.environ if name.upper().startswith(ENVIRONMENT_PREFIX) and name.upper() not in known
     )
