@@ -87,7 +87,8 @@ class ModelRunner:
         if self._is_deterministic and (self._backend == "torch" or not isinstance(self.model_config, ModelConfig)):
             raise ConfigError(
                 f"--deterministic: wanted a model with a lean forward on numba's or Triton's kernels, got "
-                f"{self.model_config.architecture} on {self._backend}'s, whose bits depend on the batch"
+                f"{self.model_config.architecture} with --kv-cache-dtype {self._format.name} on {self._backend}'s, whose bits "
+                "depend on the batch"
             )
         if per_channel and self._backend == "torch":
             self.warnings.append(f"{self._format.name} runs on torch's kernels here, which are slower than numba's")
