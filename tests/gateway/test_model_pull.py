@@ -15,9 +15,12 @@ from tests.support.processes import is_running
 
 # A gateway whose "pull" only says that it runs and then sleeps, with a child as pip would be.
 SCRIPT = """
+import signal
 import sys
 from pathlib import Path
 from gateway.backends.local import models
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what a shell starts in the background
 from gateway.settings import Settings
 
 models.PULL_COMMAND = ("sh", "-c", f"sleep 60 & echo $$ $! > {sys.argv[1]}/ids; wait")
