@@ -74,7 +74,7 @@ class SchedulerConfig:
     """Chunks are cut so that a step takes no longer, as far as past steps tell; None: no longer than makes it efficient on
     this machine; 0: no limit but tokens."""
     deterministic: bool = False
-    """True: chunks end at multiples of prefill_chunk, whatever else runs and however long a step takes."""
+    """True: the bits of an answer depend on its request alone. Chunks end at multiples of prefill_chunk, whatever else runs."""
 
     def __post_init__(self) -> None:
         for name in ("max_num_seqs", "max_num_batched_tokens"):

@@ -34,15 +34,13 @@ from engine.model_store import weight_digest
 from engine.models.interface import Model
 from engine.open_blocks import OpenBlocks
 from engine.sampler import NOT_FINITE, Sampler
-from engine.weight_format import INT8, NONE, choose_quantization
+from engine.weight_format import INT8, NONE, NUMBA_HEADS, choose_quantization
 from kernels import ops
 from kernels.plan import IntArray, StepPlan
 from kernels.quant import parse_kv_format
 
 ROW_TILE = 16
 """Rows of every product in deterministic mode: a decode step of one computes as many, a prompt's chunk loops."""
-_NUMBA_CHANNELS = 16
-"""Its kernels take heads of a multiple of this."""
 
 
 class ModelRunner:
@@ -348,7 +346,7 @@ def choose_backend(device: torch.device, head_dim: int, *, per_channel: bool = F
     """Return the kernels: Triton on a GPU; on a CPU numba's, where it is installed and takes such a cache, else torch's."""
     if device.type == "cuda":
         return "triton"
-    takes = head_dim % _NUMBA_CHANNELS == 0 and not per_channel
+    takes = head_dim in NUMBA_HEADS and not per_channel
     return "numba" if takes and importlib.util.find_spec("numba") else "torch"
 
 

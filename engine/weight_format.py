@@ -11,8 +11,8 @@ from engine.errors import ConfigError
 from engine.model_config import ModelConfig
 
 NONE, INT8 = "none", "int8"
-_NUMBA_CHANNELS = 16
-"""Its kernels take heads of a multiple of this."""
+NUMBA_HEADS = range(16, 257, 16)
+"""Channels a head that numba's kernels take."""
 _INT8_FLAG = "avx512_vnni"
 """Of the x86 processors that the kernels are written for."""
 
@@ -43,8 +43,8 @@ def _obstacle(config: ModelConfig, device: torch.device) -> str | None:
         return f"its kernels run on a CPU, not on {device.type}"
     if importlib.util.find_spec("numba") is None:
         return "its kernels need numba, which is not installed"
-    if config.head_dim % _NUMBA_CHANNELS:
-        return f"its kernels take heads of a multiple of {_NUMBA_CHANNELS} channels, not {config.head_dim}"
+    if config.head_dim not in NUMBA_HEADS:
+        return f"its kernels take heads of {NUMBA_HEADS.step} to {NUMBA_HEADS[-1]} channels in steps of {NUMBA_HEADS.step}, not {config.head_dim}"
     if not cpu_has_int8():
         return f"its kernels need a processor with {_INT8_FLAG}"
     return None

@@ -12,6 +12,7 @@ import torch
 
 from kernels.cpu.attend import FEW, attend
 from kernels.cpu.few_simd import ROWS
+from kernels.cpu.many_simd import MOST_CHANNELS
 from kernels.cpu.merge import merge
 from kernels.cpu.schedule import Schedule, build_schedule, deal_out
 from kernels.cpu.store import store
@@ -42,13 +43,13 @@ class NumbaPlan:
         """Cut the step into work.
 
         Raises:
-            ValueError: a cache that is not on the CPU, per_channel, or a head_dim that is no multiple of 16.
+            ValueError: a cache that is not on the CPU, per_channel, or a head_dim that is no multiple of 16 up to 256.
         """
         head_dim = layer.key.shape[-1]
-        if layer.key.device.type != "cpu" or layer.format.per_channel_keys or head_dim % 16:
+        if layer.key.device.type != "cpu" or layer.format.per_channel_keys or head_dim % 16 or head_dim > MOST_CHANNELS:
             raise ValueError(
                 f"numba: got {layer.format.name} on {layer.key.device.type} with heads of {head_dim}, "
-                f"wanted a CPU, not per_channel, and a multiple of 16; backend='torch' has no such limits"
+                f"wanted a CPU, not per_channel, and a multiple of 16 up to {MOST_CHANNELS}; backend='torch' has no such limits"
             )
         schedule = build_schedule(batch, layer.block_size, deterministic=deterministic, cascade=cascade)
         work = deal_out(schedule, layer.block_size, layer.key.shape[1], torch.get_num_threads())

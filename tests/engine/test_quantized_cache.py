@@ -168,3 +168,4 @@ def test_backend_follows_the_device_and_the_heads():
     assert choose_backend(torch.device("cpu"), 64) == "numba"
     assert choose_backend(torch.device("cpu"), 64, per_channel=True) == "torch"
     assert choose_backend(torch.device("cpu"), 24) == "torch"
+    assert choose_backend(torch.device("cpu"), 272) == "torch"

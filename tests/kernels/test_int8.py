@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from engine.weight_format import cpu_has_int8
 from kernels import int8 as spec
-
-fused = pytest.importorskip("kernels.cpu.int8")
-layer_kernels = pytest.importorskip("kernels.cpu.int8_layer")
-product = pytest.importorskip("kernels.cpu.product")
+from kernels.cpu import int8 as fused
+from kernels.cpu import int8_layer as layer_kernels
+from kernels.cpu import product
 
 needs_int8 = pytest.mark.skipif(not cpu_has_int8(), reason="this processor has no int8 products")
 EPS = 1e-5

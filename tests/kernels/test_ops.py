@@ -135,6 +135,8 @@ def test_numba_refuses_what_it_has_no_kernel_for():
         ops.plan_step(batch, make_layer("int8/per_channel", SHAPE, torch.float32), backend="numba")
     with pytest.raises(ValueError, match="heads of 24"):
         ops.plan_step(good_batch(), make_layer("auto", Shape(4, 2, 24, 8), torch.float32), backend="numba")
+    with pytest.raises(ValueError, match="heads of 272"):
+        ops.plan_step(good_batch(), make_layer("auto", Shape(4, 2, 272, 8), torch.float32), backend="numba")
 
 
 def test_ops_refuse_tensors_that_do_not_fit():
