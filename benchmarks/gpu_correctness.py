@@ -1,6 +1,6 @@
 """The Triton kernels on random data against dense attention in fp64 over the dequantized cache, over poisoned blocks.
 
-per_channel is not here: interpreter mode checks it, in the tests.
+per_channel is checked against the readable reference instead, at a small shape, and copies against those of the CPU.
 
 The error of a row of this table is |output - exact| / |exact| over all rows of a step, so it holds the rounding of 16
 bits and of the products, and not that of the codes, which are compared with `kernels.quant` bit for bit.
@@ -9,16 +9,17 @@ bits and of the products, and not that of the codes, which are compared with `ke
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from benchmarks.gpu_rows import Row, at_most
+from kernels import copy_blocks as on_cpu
 from kernels import ops
 from kernels.layout import LayerKV
 from kernels.plan import PagedBatch, StepPlan
 from kernels.quant import dequantize, hadamard, parse_kv_format, quantize
-from tests.kernels.cases import Shape, make_batch
+from tests.kernels.cases import Inputs, Shape, make_batch, make_inputs, make_layer, poison, run_step
 
 FORMATS = ("auto", "int8/per_token", "int8/hadamard", "int8/per_group_32")
 # operands of 8 bits (bf16): 2^-9 a weight, averaged, and 2^-9 of the output's own rounding; the interpreter cuts off
@@ -46,6 +47,8 @@ def check_kernels(device: torch.device) -> Iterator[Row]:
     yield from _check("int8/hadamard", Shape(9, 3, 64, 16, num_blocks=2400), torch.float16, cases, device)
     yield from _check("int8/per_token", Shape(8, 1, 80, 64, num_blocks=600), torch.bfloat16, cases[:2], device)
     yield from _check("int8/per_token", Shape(16, 8, 256, 32, num_blocks=600), torch.bfloat16, cases[:2], device)
+    yield from _check_open_blocks(Shape(16, 4, 128, 32, num_blocks=32), device)
+    yield from _check_copies(Shape(8, 4, 128, 32, num_blocks=32), device)
 
 
 def check_kernels_briefly(device: torch.device) -> Iterator[Row]:
@@ -53,6 +56,8 @@ def check_kernels_briefly(device: torch.device) -> Iterator[Row]:
     cases = (Case("decode", ((0, 1), (33, 1))), Case("prefill", ((5, 9),)))
     for name in FORMATS:
         yield from _check(name, Shape(4, 2, 64, 16, num_blocks=16), torch.float16, cases, device)
+    yield from _check_open_blocks(Shape(4, 2, 64, 16, num_blocks=32), device)
+    yield from _check_copies(Shape(4, 2, 64, 16, num_blocks=8), device)
 
 
 def _check(name: str, shape: Shape, dtype: torch.dtype, cases: tuple[Case, ...], device: torch.device) -> Iterator[Row]:
@@ -71,6 +76,44 @@ def _check(name: str, shape: Shape, dtype: torch.dtype, cases: tuple[Case, ...],
         # a rotation sums in another order, so that codes may fall to the other side of a half, rarely
         yield at_most(f"{what}: wrong codes, share", wrong_codes, 1e-3 if layer.format.rotated else 0)
         yield at_most(f"{what}: error", error, MAX_ERROR[dtype])
+
+
+def _check_open_blocks(shape: Shape, device: torch.device) -> Iterator[Row]:
+    """per_channel: blocks that are filled, go on and begin in one step, over poisoned blocks."""
+    size = shape.block_size
+    batch = make_batch([(size + 1, 1), (size - 2, 1), (size - 1, 1), (size - 3, size + 5)], size, shape.num_blocks)
+    layer = make_layer("int8/per_channel", shape, torch.float16)
+    poison(layer, batch)
+    inputs = make_inputs(batch, shape, torch.float16)
+    moved = _on(layer, device)
+    cos, sin = (table.to(device) for table in inputs.rotary)
+    there = Inputs(*(rows.to(device) for rows in (inputs.query, inputs.key, inputs.value)), (cos, sin))
+    _, exact, _ = run_step(inputs, layer, batch, "reference")
+    _, output, _ = run_step(there, moved, batch, "triton")
+    wrong = float((moved.key.cpu() != layer.key).double().mean())
+    error = float((output.cpu().double() - exact.double()).norm() / exact.double().norm())
+    yield at_most(f"int8/per_channel float16 {shape}: wrong codes, share", wrong, 1e-3)
+    yield at_most(f"int8/per_channel float16 {shape}: error", error, MAX_ERROR[torch.float16])
+
+
+def _check_copies(shape: Shape, device: torch.device) -> Iterator[Row]:
+    """A chain of copies in layers of several formats at once."""
+    from kernels.gpu import copy_blocks as on_gpu  # --dry-run sets TRITON_INTERPRET before Triton is imported
+
+    last = shape.num_blocks - 1
+    copies = [(0, 1, 5), (1, 2, shape.block_size), (3, 3, 8), (3, 0, 0), (2, last, 1)]
+    layers = [make_layer(name, shape, torch.bfloat16) for name in (*FORMATS, "int8/per_channel")]
+    tensors = [tensor for layer in layers for tensor in layer.tensors]
+    moved = [tensor.to(device, copy=True) for tensor in tensors]
+    on_gpu.copy_blocks(moved, copies)
+    on_cpu.copy_blocks(tensors, copies)
+    wrong = sum(not torch.equal(one.cpu(), other) for one, other in zip(moved, tensors, strict=True))
+    yield at_most("copy_blocks: tensors that differ", wrong, 0)
+
+
+def _on(layer: LayerKV, device: torch.device) -> LayerKV:
+    names = ("key", "value", "key_scale", "value_scale", "key_open")
+    return replace(layer, **{name: getattr(layer, name).to(device, copy=True) for name in names})
 
 
 def _poisoned_layer(name: str, shape: Shape, dtype: torch.dtype, device: torch.device) -> LayerKV:

@@ -17,8 +17,13 @@ def describe() -> str:
     if cpuinfo.exists():
         lines = cpuinfo.read_text().splitlines()
         model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), model)
-    git = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    commit = git.stdout.strip() or "unknown"
-    return f"{model}, {os.cpu_count()} cores, CPython {platform.python_version()}, commit {commit}"
+    return f"{model}, {os.cpu_count()} cores, CPython {platform.python_version()}, commit {_commit()}"
+
+
+def _commit() -> str:
+    command = ["git", "describe", "--always", "--dirty"]
+    try:
+        git = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    except OSError:  # a machine that got a copy of the tree may have no git
+        return "unknown"
+    return git.stdout.strip() or "unknown"

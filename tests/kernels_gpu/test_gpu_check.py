@@ -26,6 +26,7 @@ def test_dry_run_checks_every_format_and_writes_the_table(tmp_path):
     rows = sections["correctness"]
     for name in ("auto", "int8/per_token", "int8/hadamard", "int8/per_group_32"):
         assert sum(row["what"].startswith(name) and row["holds"] for row in rows) == 4
+    assert sum(row["what"].startswith(("int8/per_channel", "copy_blocks")) and row["holds"] for row in rows) == 3
     assert "FAILS" not in done.stdout
 
 
@@ -48,10 +49,25 @@ def test_a_section_over_its_budget_leaves_the_rest_out(capsys):
     found = gpu_check.run_section(gpu_check.Section("slow", 10, rows), torch.device("cpu"), lambda: next(seconds))
     assert len(found) == 4
     assert "left out" in found[-1].what
+    assert found[-1].holds is False  # what was not checked does not hold
+
+
+def test_no_section_begins_or_goes_on_after_the_deadline(capsys):
+    def rows(_):
+        while True:
+            yield Row("one more", 1.0)
+
+    section = gpu_check.Section("late", 1000, rows)
+    seconds = iter([0.0, 4.0, 8.0])
+    found = gpu_check.run_section(section, torch.device("cpu"), lambda: next(seconds), deadline=5.0)
+    assert [row.holds for row in found] == [None, None, False]
+    [none] = gpu_check.run_section(section, torch.device("cpu"), lambda: 6.0, deadline=5.0)
+    assert (none.what, none.holds) == ("late: no time left", False)
 
 
 def test_the_budgets_leave_the_whole_check_under_nine_minutes():
     assert sum(section.budget_seconds for section in gpu_check.SECTIONS) <= 500
+    assert gpu_check.LIMIT_SECONDS <= 520
 
 
 @pytest.mark.parametrize(("row", "holds"), [(at_most("error", float("nan"), 1.0), False), (at_least("x", 2, 2), True)])
