@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
 from prefixcache.block_index import NO_BLOCK, BlockIndex
 from prefixcache.block_table import Match, MatchOwner
@@ -24,19 +25,21 @@ class Finder:
         self._ready = ready
         self._hasher = hasher
 
-    def find(self, prompt: Prompt, owner: MatchOwner) -> Match:
-        """A match of all but the last token of a prompt, with nothing locked yet."""
+    def find(self, prompt: Prompt, owner: MatchOwner, *, max_full_blocks: int | None = None) -> Match:
+        """A match of all but the last token of a prompt, with nothing locked yet; or of so many full blocks alone."""
         tokens = TokenBlocks.of_prompt(prompt, self._config, self._hasher)
         is_stale = bool(prompt.block_hashes) and prompt.hash_epoch != self._config.hash_epoch
         match = Match(owner, tokens, is_stale=is_stale)
         if self._config.enabled:
             limit = (tokens.num_tokens - 1) // self._config.block_size
+            if max_full_blocks is not None:
+                limit = min(limit, max_full_blocks)
             chain = self._index.longest_chain(tokens, limit)
             match.is_collision = len(chain) < limit and tokens.keys(len(chain), len(chain) + 1)[0] in self._index.by_key
             match.chain = self._leading_ready(chain)
             match.num_pending_blocks = len(chain) - len(match.chain)
             match.pending_block = chain[len(match.chain)] if match.num_pending_blocks else None
-            if not match.num_pending_blocks and self._config.reuse_partial_blocks:
+            if self._config.reuse_partial_blocks and not match.num_pending_blocks and max_full_blocks is None:
                 self._find_partial(match)
         return match
 
@@ -44,6 +47,15 @@ class Finder:
         """The READY full blocks of a prompt, from the root on."""
         tokens = TokenBlocks.of_prompt(prompt, self._config, self._hasher)
         return self._leading_ready(self._index.longest_chain(tokens, tokens.num_full_blocks))
+
+    def nearest(self, match: Match) -> int | None:
+        """The newest of the READY blocks behind a match's full blocks that begin most like the prompt's next one."""
+        position = len(match.chain)
+        wanted = match.tokens.tokens_from(position, match.tokens.num_tokens)
+        parent = match.chain[-1] if match.chain else NO_BLOCK
+        children = islice(self._index.children(parent, match.tokens.namespace_at(position)), MAX_CANDIDATES)
+        ready = (child for child in children if self._ready[child])
+        return max(ready, key=lambda child: common_tokens(self._index.chunks[child], wanted), default=None)
 
     def _leading_ready(self, chain: list[int]) -> list[int]:
         num_ready = bytes(map(self._ready.__getitem__, chain)).find(0)
