@@ -10,7 +10,8 @@ from gateway.app import create_app
 from gateway.auth import Identity
 from gateway.backends.local import local_backend, resolve_model
 from gateway.ingress import Ingress
-from gateway.normalize.rules import default_rules
+from gateway.normalize.modes import RuleModes
+from gateway.normalize.rules import built_in_rules
 from gateway.prefix import PrefixHasher
 from gateway.rendering import PromptRenderer
 from gateway.settings import Settings
@@ -39,7 +40,7 @@ async def test_first_chat_behind_a_warmed_prompt_reports_it_cached(monkeypatch: 
         ChatTemplate(files.chat_template, special_tokens=special_tokens), Tokenizer(files.tokenizer_file)
     )
     threads = PromptThreads()
-    ingress = Ingress(default_rules(), renderer, PrefixHasher(), threads)
+    ingress = Ingress(RuleModes(built_in_rules()), renderer, PrefixHasher(), threads)
     transport = httpx.ASGITransport(app)
     headers = {"authorization": "Bearer open-sesame"}
     async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url="http://g") as client:
