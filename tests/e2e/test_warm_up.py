@@ -47,7 +47,7 @@ async def test_first_chat_behind_a_warmed_prompt_reports_it_cached(monkeypatch: 
         assert await backend.wait_settled() == "ready"
         model = backend.model_info()
         wanted = await ingress.parse(orjson.dumps(chat("Where is my parcel?")))
-        prepared = await ingress.prepare("warm", wanted, identity=Identity("default"), model=model)
+        prepared = await ingress.prepare("warm", wanted, route="/", identity=Identity("default"), model=model)
         warmed = await backend.warm(prepared.request)
         num_blocks = len(prepared.request.token_ids) // model.block_size
         assert (warmed.num_cached_tokens, warmed.refusal) == (num_blocks * model.block_size, None)
