@@ -22,8 +22,9 @@ from gateway.ingress import Ingress
 from gateway.metrics import GatewayMetrics
 from gateway.middleware import BodyLimit, RequestContext
 from gateway.model_files import ModelFiles
+from gateway.normalize.modes import RuleModes
 from gateway.normalize.registry import RuleRegistry
-from gateway.normalize.rules import default_rules
+from gateway.normalize.rules import built_in_rules
 from gateway.prefix import PrefixHasher
 from gateway.prompts.compiler import PromptCompiler
 from gateway.prompts.operator import PromptOperator
@@ -76,7 +77,7 @@ def create_app(
     template = ChatTemplate(model_files.chat_template, special_tokens=special_tokens)
     threads = PromptThreads()
     recent = RecentRequests()
-    rules, renderer, hasher = rules or default_rules(), PromptRenderer(template, tokenizer), PrefixHasher()
+    rules, renderer, hasher = rules or built_in_rules(), PromptRenderer(template, tokenizer), PrefixHasher()
     prompts = None
     if store is not None:
         compiler = PromptCompiler(rules, renderer)
@@ -91,7 +92,7 @@ def create_app(
     chat = ChatServices(
         model_name=model_files.name,
         backend=backend,
-        ingress=Ingress(rules, renderer, hasher, threads, prompts.registry if prompts else None),
+        ingress=Ingress(RuleModes(rules), renderer, hasher, threads, prompts.registry if prompts else None),
         tokenizer=tokenizer,
         authenticator=authenticator,
         metrics=metrics,

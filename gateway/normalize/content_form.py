@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gateway.conversation import Conversation, Message
-from gateway.normalize.registry import Rule, RuleClass
+from gateway.conversation import Conversation, Message, texts_of
+from gateway.normalize.rule import Rule, safe
 
 
 def single_part_to_string() -> Rule:
@@ -18,13 +18,14 @@ def single_part_to_string() -> Rule:
         if not any(map(_is_single_part, conversation.messages)):
             return conversation
         messages = tuple(
-            replace(message, content=message.content[0]) if _is_single_part(message) and message.content else message
+            replace(message, content=texts_of(message.content)[0]) if _is_single_part(message) else message
             for message in conversation.messages
         )
         return replace(conversation, messages=messages)
 
-    return Rule("single_part_to_string", 1, RuleClass.SAFE, apply)
+    return safe("single_part_to_string", 1, apply)
 
 
 def _is_single_part(message: Message) -> bool:
-    return isinstance(message.content, tuple) and len(message.content) == 1
+    content = message.content
+    return isinstance(content, tuple) and len(content) == 1 and content[0].keys() == {"type", "text"}

@@ -1,39 +1,25 @@
-"""The rule registry: what a rule is, and an ordered run over all of them.
+"""The rules in their order, and a run over those that are switched on.
 
-A rule is pure and idempotent, and so is the whole run: normalizing twice changes nothing more. Order is part of the
-registry; rules know nothing of one another.
+Order is part of the registry; rules know nothing of one another. A rule is idempotent, and so is the whole run:
+normalizing twice changes nothing more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from gateway.conversation import Conversation
-
-
-class RuleClass(StrEnum):
-    """How a rule is switched on."""
-
-    SAFE = "safe"
-    """On for everybody: it may change bytes the model sees, never meaning."""
-    OPT_IN = "opt_in"
-    """On where the operator asks for it."""
-    STATEFUL = "stateful"
-    """Needs memory of what was returned earlier."""
+from gateway.errors import InvalidRequestError, shown
+from gateway.normalize.rule import Apply, Context, Mode, Params, Rule
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
-    """One named way to bring a conversation nearer to its canonical form."""
+class Choice:
+    """How somebody wants a rule."""
 
-    name: str
-    version: int
-    """Raised whenever the output changes."""
-    rule_class: RuleClass
-    apply: Callable[[Conversation], Conversation]
-    """Pure and idempotent; gives back the same object where it has nothing to do."""
+    mode: Mode
+    params: Params = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +27,39 @@ class Normalized:
     """The canonical form and how it came about."""
 
     conversation: Conversation
+    """What is forwarded."""
     fired: tuple[str, ...]
     """Names of the rules that changed something, in order."""
+    audited: Conversation
+    """What would be forwarded if the rules in audit mode were on: the same object where that makes no difference."""
+    would_fire: tuple[str, ...] = ()
+    """Names of the rules in audit mode that would have changed something."""
+
+
+class RuleSet:
+    """Rules that are on or in audit mode, ready to run."""
+
+    def __init__(self, rules: Sequence[tuple[Rule, Apply, Mode]]) -> None:
+        self._on = [(rule.name, apply) for rule, apply, mode in rules if mode is Mode.ON]
+        self._audit = frozenset(rule.name for rule, _, mode in rules if mode is Mode.AUDIT)
+        self._all = [(rule.name, apply) for rule, apply, _ in rules]
+
+    def normalize(self, conversation: Conversation, context: Context = Context()) -> Normalized:  # noqa: B008 -- frozen
+        """Apply every rule once."""
+        canonical, fired = _run(self._on, conversation, context)
+        if not self._audit:
+            return Normalized(canonical, fired, canonical)
+        audited, would_fire = _run(self._all, conversation, context)
+        return Normalized(
+            canonical,
+            fired,
+            canonical if audited == canonical else audited,
+            tuple(name for name in would_fire if name in self._audit),
+        )
 
 
 class RuleRegistry:
-    """Rules in the order in which they run."""
+    """All rules there are."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         names = [rule.name for rule in rules]
@@ -54,16 +67,43 @@ class RuleRegistry:
             raise ValueError(f"rules: got a name twice in {names}, wanted each once")
         self.rules = tuple(rules)
 
-    def without(self, names: Collection[str]) -> RuleRegistry:
-        """Leave some rules out."""
-        return RuleRegistry([rule for rule in self.rules if rule.name not in names])
+    def rule_set(self, choices: Mapping[str, Choice] | None = None) -> RuleSet:
+        """Make the rules ready to run.
 
-    def normalize(self, conversation: Conversation) -> Normalized:
-        """Apply every rule once."""
-        fired = []
+        Args:
+            choices: rule name -> what is wanted of it; the others have their default mode.
+
+        Raises: InvalidRequestError: no rule has this name, or a parameter is wrong.
+        """
+        choices = choices or {}
+        self.check_names(choices)
+        built = []
         for rule in self.rules:
-            changed = rule.apply(conversation)
-            if changed is not conversation and changed != conversation:
-                fired.append(rule.name)
-                conversation = changed
-        return Normalized(conversation, tuple(fired))
+            choice = choices.get(rule.name, Choice(rule.default))
+            if choice.mode is not Mode.OFF:
+                built.append((rule, rule.build(choice.params), choice.mode))
+        return RuleSet(built)
+
+    def check_names(self, names: Mapping[str, object]) -> None:
+        """Refuse the name of a rule that does not exist.
+
+        Raises: InvalidRequestError: which one.
+        """
+        known = [rule.name for rule in self.rules]
+        for name in names:
+            if name not in known:
+                raise InvalidRequestError(
+                    f"rules: got {shown(name)}, wanted names of rules: {', '.join(known)}", param=f"rules.{name}"
+                )
+
+
+def _run(
+    rules: Sequence[tuple[str, Apply]], conversation: Conversation, context: Context
+) -> tuple[Conversation, tuple[str, ...]]:
+    fired = []
+    for name, apply in rules:
+        changed = apply(conversation, context)
+        if changed is not conversation and changed != conversation:
+            fired.append(name)
+            conversation = changed
+    return conversation, tuple(fired)

@@ -6,11 +6,11 @@ The inside of a code fence stays byte for byte. Text of users, tools and assista
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from gateway.conversation import Content, Conversation
-from gateway.normalize.registry import Rule, RuleClass
+from gateway.conversation import Content, Conversation, map_texts, texts_of
+from gateway.normalize.rule import Rule, safe
 
 _BOM = "\ufeff"
 _WHITE_SPACE = " \t\n\r\f\v"
@@ -46,7 +46,7 @@ def crlf_to_lf_system() -> Rule:
 
     def apply(content: Content) -> Content:
         parts, fence = [], None
-        for part in _parts(content):
+        for part in texts_of(content):
             changed, fence = _lf_outside_fences(part, fence)
             parts.append(changed)
         return _like(content, parts)
@@ -62,19 +62,13 @@ def _head_rule(name: str, apply: Callable[[Content], Content]) -> Rule:
             return conversation
         return replace(conversation, messages=head + conversation.messages[count:])
 
-    return Rule(name, 1, RuleClass.SAFE, apply_to_head)
+    return safe(name, 1, apply_to_head)
 
 
-def _parts(content: Content) -> tuple[str, ...]:
-    if content is None:
-        return ()
-    return (content,) if isinstance(content, str) else content
-
-
-def _like(content: Content, parts: list[str]) -> Content:
-    if content is None:
-        return None
-    return parts[0] if isinstance(content, str) else tuple(parts)
+def _like(content: Content, texts: Iterable[str]) -> Content:
+    """Put changed texts back in the places of the old ones."""
+    new = iter(texts)
+    return map_texts(content, lambda _: next(new))
 
 
 def _unchanged(text: str) -> str:
@@ -84,7 +78,7 @@ def _unchanged(text: str) -> str:
 def _change_ends(
     content: Content, *, start: Callable[[str], str] = _unchanged, end: Callable[[str], str] = _unchanged
 ) -> Content:
-    parts = list(_parts(content))
+    parts = texts_of(content)
     if parts:
         parts[0] = start(parts[0])
         parts[-1] = end(parts[-1])
@@ -99,7 +93,7 @@ def _without_bom(text: str) -> str:
 
 def _ends_in_fence(content: Content) -> bool:
     fence = None
-    for part in _parts(content):
+    for part in texts_of(content):
         _, fence = _lf_outside_fences(part, fence)
     return fence is not None
 
