@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from gateway.accounting.accounting import Accounting
 from gateway.auth import Authenticator, KeyStore, NoKeys
 from gateway.backends.base import Backend, BackendError
 from gateway.chat import PATH as CHAT_PATH
@@ -89,14 +90,20 @@ def create_app(
         prompts = PromptOperator(
             store.database, compiler, registry, warmer, backend=backend, model_name=model_files.name
         )
+    ingress = Ingress(RuleModes(rules), renderer, hasher, threads, prompts.registry if prompts else None)
+    accounting = Accounting(
+        ingress.hash_prompt, special_ids=tokenizer.special_ids, sampling=settings.accounting_sampling
+    )
+    metrics.watch_savings(accounting.savings)
     chat = ChatServices(
         model_name=model_files.name,
         backend=backend,
-        ingress=Ingress(RuleModes(rules), renderer, hasher, threads, prompts.registry if prompts else None),
+        ingress=ingress,
         tokenizer=tokenizer,
         authenticator=authenticator,
         metrics=metrics,
         recent=recent,
+        accounting=accounting,
         log=store.log if store else None,
         ping_seconds=ping_seconds,
     )
@@ -105,7 +112,9 @@ def create_app(
         Route(CHAT_PATH, ChatCompletions(chat), methods=["POST"]),
         *SystemRoutes(backend, authenticator, metrics, model_files.name, prompts.warmer if prompts else None).routes(),
     ]
-    admin = admin_router(backend, authenticator, settings, recent=recent, store=store, prompts=prompts)
+    admin = admin_router(
+        backend, authenticator, settings, recent=recent, store=store, prompts=prompts, accounting=accounting
+    )
     paths = [route.path for route in [*routes, *admin.routes] if isinstance(route, Route) and "{" not in route.path]
 
     @asynccontextmanager
@@ -122,6 +131,7 @@ def create_app(
                 await prompts.warmer.stop()
             await backend.stop()
             threads.close()
+            accounting.close()
             if store is not None:
                 await store.stop()
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
+from gateway.accounting.accounting import Accounting
 from gateway.answer import Answer
 from gateway.auth import Authenticator, Identity
 from gateway.backends.base import Backend, BackendError
@@ -47,6 +48,7 @@ class ChatServices:
     authenticator: Authenticator
     metrics: GatewayMetrics
     recent: RecentRequests
+    accounting: Accounting
     log: RequestLog | None = None
     """None: nothing is remembered."""
     clock: Callable[[], float] = time.monotonic
@@ -137,6 +139,9 @@ class ChatCompletions:
         entry.rules = prepared.fired_rules
         entry.prompt_id = prepared.prompt_id
         entry.admit(generation.admission)
+        receipt = services.accounting.admit(
+            prepared.request, prepared.origin, generation.admission, identity=task.identity, model=model
+        )
         try:
             services.metrics.count_admission(generation.admission)
             answer = Answer(
@@ -146,6 +151,7 @@ class ChatCompletions:
                 arrived_at=task.arrived_at,
                 metrics=services.metrics,
                 clock=services.clock,
+                tokens=receipt.answer if receipt is not None else None,
             )
             report = cache_header(generation.admission, prepared.fired_rules)
             respond = self._stream if task.chat.stream else self._respond
@@ -156,6 +162,8 @@ class ChatCompletions:
                 entry.first_token_seconds = answer.first_token_seconds
         finally:
             generation.abort()
+            if receipt is not None:
+                services.accounting.end(receipt)
         logger.info(
             "ended",
             extra={

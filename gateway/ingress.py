@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from gateway.accounting.accounting import Origin
 from gateway.auth import Identity
 from gateway.backends.base import GenerationRequest, ModelInfo, Sampling
+from gateway.backends.control import HashedPrompt
 from gateway.chat_request import ChatRequest, PromptReference, parse_chat_request
+from gateway.conversation import Conversation
 from gateway.errors import ContextLengthError, InvalidRequestError
 from gateway.normalize.modes import RuleModes
-from gateway.normalize.registry import Normalized
 from gateway.normalize.rule import Context
 from gateway.prefix import PrefixHasher
 from gateway.prompts.matching import HeadIndex
@@ -27,9 +29,14 @@ class PreparedPrompt:
     """A request for the engine, and what was done to the prompt on the way."""
 
     request: GenerationRequest
-    fired_rules: tuple[str, ...]
+    origin: Origin
     prompt_id: str | None = None
     """The registered prompt that was named, or that the tokens begin with."""
+
+    @property
+    def fired_rules(self) -> tuple[str, ...]:
+        """Names of the rules that changed something, in order."""
+        return self.origin.normalized.fired
 
 
 class Ingress:
@@ -71,10 +78,12 @@ class Ingress:
             num_bytes += len(named.version.canonical)
         self._renderer.check(conversation)
         rules = self._modes.rule_set(identity.tenant, route, named.compiled.choices if named else None)
-        normalized = await self._threads.run(num_bytes, rules.normalize, conversation, Context(identity.scope))
+        context = Context(identity.scope)
+        normalized = await self._threads.run(num_bytes, rules.normalize, conversation, context)
         if named is None and self._prompts is not None:
             self._prompts.see(conversation, normalized.conversation, identity)
-        prepared = await self._threads.run(num_bytes, self._prepare, request_id, chat, normalized, identity, model)
+        origin = Origin(conversation, normalized, rules, context)
+        prepared = await self._threads.run(num_bytes, self._prepare, request_id, chat, origin, identity, model)
         return prepared if named is None else replace(prepared, prompt_id=named.prompt.id)
 
     def _named(self, reference: PromptReference, identity: Identity) -> RegisteredVersion:
@@ -82,9 +91,10 @@ class Ingress:
         return prompts.find(reference, identity.tenant)
 
     def _prepare(
-        self, request_id: str, chat: ChatRequest, normalized: Normalized, identity: Identity, model: ModelInfo
+        self, request_id: str, chat: ChatRequest, origin: Origin, identity: Identity, model: ModelInfo
     ) -> PreparedPrompt:
-        token_ids = self._renderer.token_ids(normalized.conversation, max_model_len=model.max_model_len)
+        conversation = origin.normalized.conversation
+        token_ids = self._renderer.token_ids(conversation, max_model_len=model.max_model_len)
         if not len(token_ids):
             raise InvalidRequestError(
                 "messages: the model's chat template made an empty prompt of them", param="messages"
@@ -107,7 +117,17 @@ class Ingress:
             num_public_tokens=heads.num_public_tokens(token_ids),
         )
         begins_with = heads.match(token_ids, identity.tenant)
-        return PreparedPrompt(request, normalized.fired, begins_with.prompt_id if begins_with else None)
+        return PreparedPrompt(request, origin, begins_with.prompt_id if begins_with else None)
+
+    def hash_prompt(self, conversation: Conversation, identity: Identity, model: ModelInfo) -> HashedPrompt:
+        """Render, tokenize and hash a conversation as if it were to be sent.
+
+        Raises: InvalidRequestError: the template refuses it; ContextLengthError: it is far too long.
+        """
+        token_ids = self._renderer.token_ids(conversation, max_model_len=model.max_model_len)
+        heads = self._prompts.registered.heads if self._prompts else HeadIndex()
+        num_public_tokens = heads.num_public_tokens(token_ids)
+        return self._hasher.prompt(token_ids, identity=identity, model=model, num_public_tokens=num_public_tokens)
 
 
 def _fit(num_prompt_tokens: int, chat: ChatRequest, max_model_len: int) -> int:

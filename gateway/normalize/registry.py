@@ -6,7 +6,7 @@ normalizing twice changes nothing more.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gateway.conversation import Conversation
@@ -34,27 +34,43 @@ class Normalized:
     """What would be forwarded if the rules in audit mode were on: the same object where that makes no difference."""
     would_fire: tuple[str, ...] = ()
     """Names of the rules in audit mode that would have changed something."""
+    after: tuple[Conversation, ...] = ()
+    """What each rule that fired made of it."""
 
 
 class RuleSet:
     """Rules that are on or in audit mode, ready to run."""
 
     def __init__(self, rules: Sequence[tuple[Rule, Apply, Mode]]) -> None:
+        self._modes = {rule.name: mode for rule, _, mode in rules}
         self._on = [(rule.name, apply) for rule, apply, mode in rules if mode is Mode.ON]
         self._audit = frozenset(rule.name for rule, _, mode in rules if mode is Mode.AUDIT)
         self._all = [(rule.name, apply) for rule, apply, _ in rules]
+        self.has_audit = bool(self._audit)
+        """Some rule is in audit mode."""
+
+    def mode_of(self, name: str) -> Mode:
+        """Return how a rule runs here."""
+        return self._modes.get(name, Mode.OFF)
+
+    def steps(self, conversation: Conversation, context: Context) -> Iterator[tuple[str, Conversation, Conversation]]:
+        """Apply every rule once, those in audit mode too; yield the name, before and after of each that fires."""
+        yield from _steps(self._all, conversation, context)
 
     def normalize(self, conversation: Conversation, context: Context = Context()) -> Normalized:  # noqa: B008 -- frozen
         """Apply every rule once."""
-        canonical, fired = _run(self._on, conversation, context)
+        fired, after = _run(self._on, conversation, context)
+        canonical = after[-1] if after else conversation
         if not self._audit:
-            return Normalized(canonical, fired, canonical)
-        audited, would_fire = _run(self._all, conversation, context)
+            return Normalized(canonical, fired, canonical, after=after)
+        would_fire, would_be = _run(self._all, conversation, context)
+        audited = would_be[-1] if would_be else conversation
         return Normalized(
             canonical,
             fired,
             canonical if audited == canonical else audited,
             tuple(name for name in would_fire if name in self._audit),
+            after,
         )
 
 
@@ -99,11 +115,17 @@ class RuleRegistry:
 
 def _run(
     rules: Sequence[tuple[str, Apply]], conversation: Conversation, context: Context
-) -> tuple[Conversation, tuple[str, ...]]:
-    fired = []
+) -> tuple[tuple[str, ...], tuple[Conversation, ...]]:
+    """Names of the rules that fired, and what each made of the conversation."""
+    steps = list(_steps(rules, conversation, context))
+    return tuple(name for name, _, _ in steps), tuple(after for _, _, after in steps)
+
+
+def _steps(
+    rules: Sequence[tuple[str, Apply]], conversation: Conversation, context: Context
+) -> Iterator[tuple[str, Conversation, Conversation]]:
     for name, apply in rules:
         changed = apply(conversation, context)
         if changed is not conversation and changed != conversation:
-            fired.append(name)
+            yield name, conversation, changed
             conversation = changed
-    return conversation, tuple(fired)

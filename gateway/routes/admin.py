@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header
 
+from gateway.accounting.accounting import Accounting
 from gateway.auth import Authenticator
 from gateway.backends.base import Backend
 from gateway.prompts.operator import PromptOperator
@@ -15,6 +16,7 @@ from gateway.routes.admin_cache import add_cache_routes
 from gateway.routes.admin_keys import add_key_routes, add_tenant_routes
 from gateway.routes.admin_prompts import add_prompt_routes
 from gateway.routes.admin_requests import add_request_routes
+from gateway.routes.admin_savings import add_savings_route
 from gateway.settings import Settings
 from gateway.storage.store import Store
 
@@ -27,6 +29,7 @@ def admin_router(
     recent: RecentRequests,
     store: Store | None,
     prompts: PromptOperator | None,
+    accounting: Accounting,
 ) -> APIRouter:
     """Build the routes; those of a store only where there is one."""
 
@@ -43,6 +46,7 @@ def admin_router(
     # Not included as routers of their own: those hide their paths, which are the labels of the metrics.
     add_cache_routes(router, backend, store)
     add_block_routes(router, backend, recent)
+    add_savings_route(router, accounting)
     if store is not None:
         add_tenant_routes(router, store)
         add_key_routes(router, store)

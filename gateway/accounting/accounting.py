@@ -1,0 +1,183 @@
+"""Counts what rules save, on a sample of the families, beside the traffic and never in its way.
+
+A family is all prompts of a tenant whose canonical form begins with the same block; it is wholly in the sample or out.
+A request of the sample is looked at when the engine has admitted it, in one thread, in the order of admission.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gateway.accounting.savings import Savings
+from gateway.accounting.shadows import Shadows, Steps
+from gateway.auth import Identity
+from gateway.backends.base import Admission, ModelInfo
+from gateway.backends.control import HashedPrompt
+from gateway.conversation import Conversation
+from gateway.errors import GatewayError
+from gateway.normalize.registry import Normalized, RuleSet
+from gateway.normalize.rule import Context, Mode
+from prefixcache.shadow import is_sampled, scaled_pool
+
+logger = logging.getLogger(__name__)
+
+MAX_WAITING = 256
+"""Requests of the sample that wait to be looked at; more are not counted."""
+
+Hash = Callable[[Conversation, Identity, ModelInfo], HashedPrompt]
+"""Renders, tokenizes and hashes a conversation as if it were to be sent.
+
+Raises: GatewayError: it could not be sent.
+"""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Origin:
+    """Where a prompt came from."""
+
+    raw: Conversation
+    """Before all rules."""
+    normalized: Normalized
+    rules: RuleSet
+    context: Context
+
+
+@dataclass(slots=True, eq=False)
+class Receipt:
+    """A request of the sample while it is answered."""
+
+    on: Steps | None = None
+    """None: it is not counted, or was not looked at yet."""
+    audit: Steps | None = None
+    answer: list[int] = field(default_factory=list)
+    """Tokens generated so far; whoever reads the answer puts them in."""
+
+
+class Accounting:
+    """For one gateway.
+
+    Args:
+        hash_prompt: see `Hash`; called in a thread.
+        special_ids: of the tokenizer.
+        sampling: share of the families that is looked at.
+    """
+
+    def __init__(self, hash_prompt: Hash, *, special_ids: frozenset[int], sampling: float) -> None:
+        self.savings = Savings(sampling)
+        self._hash = hash_prompt
+        self._borders = np.array(sorted(special_ids), dtype=np.int32)
+        self._sampling = sampling
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="accounting")
+        self._num_submitted = 0
+        self._num_done = 0  # written by the thread alone
+        self._epoch: int | None = None
+        self._shadows: Shadows | None = None
+
+    def admit(
+        self, sent: HashedPrompt, origin: Origin, admission: Admission, *, identity: Identity, model: ModelInfo
+    ) -> Receipt | None:
+        """Count a request that the engine has just admitted; None: it is not in the sample.
+
+        The receipt goes to `end` when the request is over, however it ended.
+        """
+        normalized, size = origin.normalized, self.savings.size
+        for name in normalized.fired:
+            self.savings.of(name, Mode.ON).fired_requests += 1
+        for name in normalized.would_fire:
+            self.savings.of(name, Mode.AUDIT).fired_requests += 1
+        size.requests += 1
+        size.prompt_tokens += admission.num_prompt_tokens
+        if model.cache is None:
+            return None
+        is_canonical = normalized.audited is normalized.conversation
+        if is_canonical and not self._is_sampled(sent, identity, model):
+            return None
+        if self._num_submitted - self._num_done >= MAX_WAITING:
+            size.dropped_requests += 1
+            return None
+        receipt = Receipt()
+        self._submit(self._admit, receipt, sent, origin, admission, identity, model)
+        return receipt
+
+    def end(self, receipt: Receipt) -> None:
+        """Take the answer of a request that is over."""
+        self._submit(self._end, receipt)
+
+    async def settle(self) -> None:
+        """Wait until all that came so far is counted."""
+        await asyncio.wrap_future(self._thread.submit(int))
+
+    def close(self) -> None:
+        """Count nothing more."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _submit(self, work: Callable[..., None], *arguments: object) -> None:
+        def run() -> None:
+            try:
+                work(*arguments)
+            except Exception:
+                logger.exception("a request was not counted")
+            finally:
+                self._num_done += 1
+
+        self._num_submitted += 1
+        self._thread.submit(run)
+
+    def _is_sampled(self, canonical: HashedPrompt, identity: Identity, model: ModelInfo) -> bool:
+        return is_sampled(identity.tenant, canonical.token_ids, block_size=model.block_size, sampling=self._sampling)
+
+    def _admit(
+        self,
+        receipt: Receipt,
+        sent: HashedPrompt,
+        origin: Origin,
+        admission: Admission,
+        identity: Identity,
+        model: ModelInfo,
+    ) -> None:
+        size = self.savings.size
+        try:
+            audit = self._audit_steps(sent, origin, identity, model)
+            if audit is not None and not self._is_sampled(audit.prompts[-1], identity, model):
+                return
+            on = self._on_steps(sent, origin, identity, model)
+        except GatewayError:  # without the rules, or with those in audit mode, it could not be sent
+            size.uncounted_requests += 1
+            return
+        if not self._shadows_of(model).admit(on, audit, admission.num_cached_tokens):
+            size.uncounted_requests += 1
+            return
+        size.sampled_requests += 1
+        size.sampled_prompt_tokens += admission.num_prompt_tokens
+        receipt.on, receipt.audit = on, audit
+
+    def _on_steps(self, sent: HashedPrompt, origin: Origin, identity: Identity, model: ModelInfo) -> Steps:
+        fired = origin.normalized.fired
+        before = [origin.raw, *origin.normalized.after[:-1]] if fired else []
+        return Steps([*(self._hash(step, identity, model) for step in before), sent], fired)
+
+    def _audit_steps(self, sent: HashedPrompt, origin: Origin, identity: Identity, model: ModelInfo) -> Steps | None:
+        if not origin.rules.has_audit:
+            return None
+        steps = list(origin.rules.steps(origin.normalized.conversation, origin.context))
+        prompts = [sent, *(self._hash(after, identity, model) for _, _, after in steps)]
+        return Steps(prompts, [name for name, _, _ in steps])
+
+    def _shadows_of(self, model: ModelInfo) -> Shadows:
+        """A new life of the engine begins with nothing cached."""
+        assert model.cache is not None, "checked at admission"
+        if self._shadows is None or self._epoch != model.hash_epoch:
+            config = scaled_pool(model.cache, sampling=self._sampling, max_model_len=model.max_model_len)
+            self._shadows = Shadows(config, self._borders, self.savings)
+            self._epoch = model.hash_epoch
+        return self._shadows
+
+    def _end(self, receipt: Receipt) -> None:
+        if receipt.on is not None and self._shadows is not None and receipt.on.prompts[0].hash_epoch == self._epoch:
+            self._shadows.extend(receipt.on, receipt.audit, receipt.answer)
