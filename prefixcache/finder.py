@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
 
 from prefixcache.block_index import NO_BLOCK, BlockIndex
 from prefixcache.block_table import Match, MatchOwner
@@ -25,8 +24,8 @@ class Finder:
         self._ready = ready
         self._hasher = hasher
 
-    def find(self, prompt: Prompt, owner: MatchOwner, *, max_full_blocks: int | None = None) -> Match:
-        """A match of all but the last token of a prompt, with nothing locked yet; or of so many full blocks alone."""
+    def find(self, prompt: Prompt, owner: MatchOwner, max_full_blocks: int | None = None) -> Match:
+        """A match of all but the last token of a prompt, with nothing locked yet."""
         tokens = TokenBlocks.of_prompt(prompt, self._config, self._hasher)
         is_stale = bool(prompt.block_hashes) and prompt.hash_epoch != self._config.hash_epoch
         match = Match(owner, tokens, is_stale=is_stale)
@@ -47,15 +46,6 @@ class Finder:
         """The READY full blocks of a prompt, from the root on."""
         tokens = TokenBlocks.of_prompt(prompt, self._config, self._hasher)
         return self._leading_ready(self._index.longest_chain(tokens, tokens.num_full_blocks))
-
-    def nearest(self, match: Match) -> int | None:
-        """The newest of the READY blocks behind a match's full blocks that begin most like the prompt's next one."""
-        position = len(match.chain)
-        wanted = match.tokens.tokens_from(position, match.tokens.num_tokens)
-        parent = match.chain[-1] if match.chain else NO_BLOCK
-        children = islice(self._index.children(parent, match.tokens.namespace_at(position)), MAX_CANDIDATES)
-        ready = (child for child in children if self._ready[child])
-        return max(ready, key=lambda child: common_tokens(self._index.chunks[child], wanted), default=None)
 
     def _leading_ready(self, chain: list[int]) -> list[int]:
         num_ready = bytes(map(self._ready.__getitem__, chain)).find(0)

@@ -72,8 +72,12 @@ class PrefixCache:
 
         At least the last token of a prompt is always left to compute, for its logits are needed. A match that is
         released makes what it found recent: somebody waits for it.
+
+        Args:
+            prompt: What to find.
+            max_full_blocks: So many of its full blocks at most, and no part of another; None: all there is.
         """
-        match = self._finder.find(prompt, self, max_full_blocks=max_full_blocks)
+        match = self._finder.find(prompt, self, max_full_blocks)
         self._pool.lock(match.locked_blocks)
         self._matches[match] = None
         self._counters["hash_collisions"] += match.is_collision

@@ -59,7 +59,7 @@ def replay(
         if len(ids) > num_blocks:
             refused += 1
         elif ids:
-            hit = shadow.serve(_prompt(ids))
+            hit = shadow.serve(_prompt(ids), None)
             assert hit is not None, "alone, a request that is not larger than the pool always fits"
             hit_blocks += hit.num_cached_tokens // BLOCK_SIZE
     counters = shadow.snapshot().counters
@@ -73,7 +73,7 @@ def replay(
     )
 
 
-def _make_shadow(num_blocks: int, policy: str, max_shared_ratio: float) -> ShadowIndex:
+def _make_shadow(num_blocks: int, policy: str, max_shared_ratio: float) -> ShadowIndex[None]:
     # One block more than asked for holds the extra token of `_prompt`; it is always free again before the next request.
     config = PrefixCacheConfig(
         num_blocks + 1,
@@ -83,7 +83,7 @@ def _make_shadow(num_blocks: int, policy: str, max_shared_ratio: float) -> Shado
         max_pinned_ratio=0.0,
         growth_reserve=0,
     )
-    return ShadowIndex(config)
+    return ShadowIndex[None](config)
 
 
 def _prompt(ids: Sequence[int]) -> Prompt:

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from gateway.accounting.comparison import Comparison
+from gateway.accounting.forms import Forms
 from gateway.accounting.savings import Savings
-from gateway.accounting.shadows import Shadows, Steps
 from gateway.auth import Identity
 from gateway.backends.base import Admission, ModelInfo
 from gateway.backends.control import HashedPrompt
@@ -52,9 +53,10 @@ class Origin:
 class Receipt:
     """A request of the sample while it is answered."""
 
-    on: Steps | None = None
-    """None: it is not counted, or was not looked at yet."""
-    audit: Steps | None = None
+    on: Forms | None = None
+    """From the prompt as it came to the prompt as it was sent. None: it is not counted, or was not looked at yet."""
+    audit: Forms | None = None
+    """From there to the prompt with the rules in audit mode. None: there are none."""
     answer: list[int] = field(default_factory=list)
     """Tokens generated so far; whoever reads the answer puts them in."""
 
@@ -77,7 +79,8 @@ class Accounting:
         self._num_submitted = 0
         self._num_done = 0  # written by the thread alone
         self._epoch: int | None = None
-        self._shadows: Shadows | None = None
+        self._on: Comparison | None = None
+        self._audit: Comparison | None = None
 
     def admit(
         self, sent: HashedPrompt, origin: Origin, admission: Admission, *, identity: Identity, model: ModelInfo
@@ -143,41 +146,67 @@ class Accounting:
     ) -> None:
         size = self.savings.size
         try:
-            audit = self._audit_steps(sent, origin, identity, model)
-            if audit is not None and not self._is_sampled(audit.prompts[-1], identity, model):
+            audit = self._audit_forms(sent, origin, identity, model)
+            if audit is not None and not self._is_sampled(audit.last, identity, model):
                 return
-            on = self._on_steps(sent, origin, identity, model)
+            on = self._on_forms(sent, origin, identity, model)
         except GatewayError:  # without the rules, or with those in audit mode, it could not be sent
             size.uncounted_requests += 1
             return
-        if not self._shadows_of(model).admit(on, audit, admission.num_cached_tokens):
+        if not self._count(on, audit, admission.num_cached_tokens, model):
             size.uncounted_requests += 1
             return
         size.sampled_requests += 1
         size.sampled_prompt_tokens += admission.num_prompt_tokens
         receipt.on, receipt.audit = on, audit
 
-    def _on_steps(self, sent: HashedPrompt, origin: Origin, identity: Identity, model: ModelInfo) -> Steps:
+    def _on_forms(self, sent: HashedPrompt, origin: Origin, identity: Identity, model: ModelInfo) -> Forms:
         fired = origin.normalized.fired
         before = [origin.raw, *origin.normalized.after[:-1]] if fired else []
-        return Steps([*(self._hash(step, identity, model) for step in before), sent], fired)
+        return Forms.of([*(self._hash(step, identity, model) for step in before), sent], fired, self._borders)
 
-    def _audit_steps(self, sent: HashedPrompt, origin: Origin, identity: Identity, model: ModelInfo) -> Steps | None:
+    def _audit_forms(self, sent: HashedPrompt, origin: Origin, identity: Identity, model: ModelInfo) -> Forms | None:
         if not origin.rules.has_audit:
             return None
         steps = list(origin.rules.steps(origin.normalized.conversation, origin.context))
         prompts = [sent, *(self._hash(after, identity, model) for _, _, after in steps)]
-        return Steps(prompts, [name for name, _, _ in steps])
+        return Forms.of(prompts, [name for name, _, _ in steps], self._borders)
 
-    def _shadows_of(self, model: ModelInfo) -> Shadows:
+    def _count(self, on: Forms, audit: Forms | None, num_cached_tokens: int, model: ModelInfo) -> bool:
+        self._begin_life(model)
+        assert self._on is not None, "just begun"
+        outcome = self._on.admit(on)
+        if outcome is None:
+            return False
+        saved = num_cached_tokens - outcome.before_tokens
+        self._note(on, Mode.ON, outcome.saved_by if saved > 0 else outcome.lost_by, saved)
+        if audit is not None:
+            self._audit = self._audit or self._comparison(model)
+            outcome = self._audit.admit(audit)
+            if outcome is not None:
+                saved = outcome.after_tokens - num_cached_tokens
+                self._note(audit, Mode.AUDIT, outcome.saved_by if saved > 0 else outcome.lost_by, saved)
+        return True
+
+    def _begin_life(self, model: ModelInfo) -> None:
         """A new life of the engine begins with nothing cached."""
+        if self._on is None or self._epoch != model.hash_epoch:
+            self._on, self._audit, self._epoch = self._comparison(model), None, model.hash_epoch
+
+    def _comparison(self, model: ModelInfo) -> Comparison:
         assert model.cache is not None, "checked at admission"
-        if self._shadows is None or self._epoch != model.hash_epoch:
-            config = scaled_pool(model.cache, sampling=self._sampling, max_model_len=model.max_model_len)
-            self._shadows = Shadows(config, self._borders, self.savings)
-            self._epoch = model.hash_epoch
-        return self._shadows
+        config = scaled_pool(model.cache, sampling=self._sampling, max_model_len=model.max_model_len)
+        return Comparison(config)
+
+    def _note(self, forms: Forms, mode: Mode, rule: str | None, saved: int) -> None:
+        for fired in forms.rules:
+            self.savings.of(fired, mode).sampled_requests += 1
+        self.savings.credit(rule, mode, saved)
 
     def _end(self, receipt: Receipt) -> None:
-        if receipt.on is not None and self._shadows is not None and receipt.on.prompts[0].hash_epoch == self._epoch:
-            self._shadows.extend(receipt.on, receipt.audit, receipt.answer)
+        if receipt.on is None or receipt.on.first.hash_epoch != self._epoch:
+            return
+        if self._on is not None:
+            self._on.extend(receipt.on, receipt.answer)
+        if self._audit is not None and receipt.audit is not None:
+            self._audit.extend(receipt.audit, receipt.answer)

@@ -1,18 +1,18 @@
-"""Which tokens of a prompt each rule changed, seen from its prompts before and after every rule.
+"""Which tokens of a prompt each rule changed.
 
-Two prompts are compared piece by piece, cut at the special tokens that a template writes between turns; in a piece that
-differs, everything between the common start and the common end counts as changed.
+Prompts before and after a rule are compared piece by piece, cut at the special tokens that a template writes between
+turns; in a piece that differs, everything between the common start and the common end counts as changed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from gateway.tokenizer import TokenArray
-from prefixcache.shadow import Change
 
 
 class Edit(NamedTuple):
@@ -24,24 +24,30 @@ class Edit(NamedTuple):
     new_stop: int
 
 
+class Change(NamedTuple):
+    """What one rule did at one place, told in the tokens before all rules and in those after all of them."""
+
+    rule: str
+    place: Edit
+
+
 def changes_of(prompts: Sequence[TokenArray], rules: Sequence[str], borders: TokenArray) -> list[Change]:
-    """Tell where the first prompt was changed, and by which rule.
+    """Tell what each rule changed.
 
     Args:
         prompts: before all rules, and then after each.
         rules: their names in order, one fewer.
         borders: ids of the special tokens, int32.
     """
-    changes: list[Change] = []
-    earlier: list[list[Edit]] = []
-    for rule, before, after in zip(rules, prompts, prompts[1:], strict=False):
-        edits = edits_between(before, after, borders)
-        for edit in edits:
-            start, stop = edit.start, edit.stop
-            for step in reversed(earlier):
-                start, stop = _before(start, stop, step)
-            changes.append(Change(start, stop, rule))
-        earlier.append(edits)
+    steps = [edits_between(before, after, borders) for before, after in pairwise(prompts)]
+    changes = []
+    for number, (rule, edits) in enumerate(zip(rules, steps, strict=True)):
+        for start, stop, new_start, new_stop in edits:
+            for step in reversed(steps[:number]):
+                start, stop = _moved(start, stop, [Edit(*edit[2:], *edit[:2]) for edit in step])
+            for step in steps[number + 1 :]:
+                new_start, new_stop = _moved(new_start, new_stop, step)
+            changes.append(Change(rule, Edit(start, stop, new_start, new_stop)))
     return changes
 
 
@@ -71,12 +77,12 @@ def _num_common(one: TokenArray, other: TokenArray) -> int:
     return int(different[0]) if len(different) else size
 
 
-def _before(start: int, stop: int, edits: Sequence[Edit]) -> tuple[int, int]:
-    """Give the span that became [start, stop); what begins or ends inside an edit takes all of that."""
-    old_start, old_stop = start, stop
+def _moved(start: int, stop: int, edits: Sequence[Edit]) -> tuple[int, int]:
+    """Give what [start, stop) became; what begins or ends inside an edit takes all of that."""
+    new_start, new_stop = start, stop
     for edit in edits:
-        if edit.new_start <= start:
-            old_start = edit.start if start < edit.new_stop else start - edit.new_stop + edit.stop
-        if edit.new_start < stop:
-            old_stop = edit.stop if stop <= edit.new_stop else stop - edit.new_stop + edit.stop
-    return old_start, max(old_start, old_stop)
+        if edit.start <= start:
+            new_start = edit.new_start if start < edit.stop else start - edit.stop + edit.new_stop
+        if edit.start < stop:
+            new_stop = edit.new_stop if stop <= edit.stop else stop - edit.stop + edit.new_stop
+    return new_start, max(new_start, new_stop)

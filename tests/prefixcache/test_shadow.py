@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prefixcache import PrefixCache, PrefixCacheConfig, Prompt, Scope
-from prefixcache.shadow import Change, ShadowIndex, is_sampled, owner_at, scaled_pool
+from prefixcache.shadow import ShadowIndex, is_sampled, scaled_pool
 from tests.prefixcache.factories import BLOCK, PUBLIC, TENANT_A, TENANT_B, make_prompt
 
 SCOPES = [(Scope(TENANT_A, 0),), (Scope(TENANT_B, 0),), (Scope(PUBLIC, 1), Scope(TENANT_A, 0))]
@@ -50,108 +50,83 @@ def serve_live(cache: PrefixCache, prompt: Prompt, answer: list[int]) -> int | N
 )
 def test_shadow_hits_what_the_real_cache_hits(requests, num_blocks, reuse_partial_blocks):
     config = config_of(num_blocks, reuse_partial_blocks=reuse_partial_blocks)
-    live, shadow = PrefixCache(config), ShadowIndex(config)
+    live, shadow = PrefixCache(config), ShadowIndex[str](config)
     for tokens, answer, scopes in requests:
         prompt = make_prompt(tokens, scopes=scopes)
         is_too_long = len(tokens) + len(answer) > num_blocks * BLOCK
         takes_a_block_more = answer and len(tokens) % BLOCK == 0  # see `extend`
         if is_too_long or takes_a_block_more:
             continue
-        hit = shadow.serve(prompt)
+        hit = shadow.serve(prompt, "")
         assert hit is not None
         assert hit.num_cached_tokens == serve_live(live, prompt, answer)
-        shadow.extend(prompt, answer[:-1])
+        shadow.extend(prompt, answer[:-1], "")
         shadow.check_integrity()
 
 
 def test_shadow_prompt_larger_than_the_pool_is_no_data_and_changes_nothing():
-    shadow = ShadowIndex(config_of(3))
-    assert shadow.serve(make_prompt(1, 2)) is not None
-    assert shadow.serve(make_prompt(1, 2, 3, 4)) is None
-    hit = shadow.serve(make_prompt(1, 2))
+    shadow = ShadowIndex[str](config_of(3))
+    assert shadow.serve(make_prompt(1, 2), "") is not None
+    assert shadow.serve(make_prompt(1, 2, 3, 4), "") is None
+    hit = shadow.serve(make_prompt(1, 2), "")
     assert hit is not None
     assert hit.num_cached_tokens == 2 * BLOCK - 1
 
 
 def test_shadow_answer_larger_than_the_pool_is_left_out():
-    shadow = ShadowIndex(config_of(2))
-    shadow.serve(make_prompt(1, [5]))
-    shadow.extend(make_prompt(1, [5]), [5] * 2 * BLOCK)
-    hit = shadow.serve(make_prompt(1, [6]))
+    shadow = ShadowIndex[str](config_of(2))
+    shadow.serve(make_prompt(1, [5]), "")
+    shadow.extend(make_prompt(1, [5]), [5] * 2 * BLOCK, "")
+    hit = shadow.serve(make_prompt(1, [6]), "")
     assert hit is not None
     assert hit.num_cached_tokens == BLOCK
 
 
 def test_shadow_memory_is_bounded_by_its_pool():
-    shadow = ShadowIndex(config_of(16))
+    shadow = ShadowIndex[str](config_of(16))
     for number in range(300):
         prompt = make_prompt(number, number + 1000, [7] * 5)
-        shadow.serve(prompt, [Change(0, 16, f"rule{number}")])
-        shadow.extend(prompt, [number] * 20)
+        shadow.serve(prompt, str(number))
+        shadow.extend(prompt, [number] * 20, str(number))
         assert len(shadow._index.by_key) <= 16
-        assert len(shadow._owners) <= 16
+        assert len(shadow._marks) <= 16
         assert not shadow._tables
         assert not shadow._matches
 
 
-def served_owner(shadow: ShadowIndex, prompt: Prompt, *changes: Change) -> str | None:
-    hit = shadow.serve(prompt, changes)
+def mark_met(shadow: ShadowIndex[str], prompt: Prompt, own: str) -> str | None:
+    hit = shadow.serve(prompt, own)
     assert hit is not None
-    return hit.owner
+    return hit.mark
 
 
-def test_owner_of_the_divergence_is_the_prompts_own_change():
-    shadow = ShadowIndex(config_of(16))
-    head = list(range(20))
-    assert served_owner(shadow, make_prompt([*head, 50, *head, *head])) is None  # nothing to diverge from
-    assert served_owner(shadow, make_prompt([*head, 60, *head, *head]), Change(20, 21, "clock")) == "clock"
+def test_mark_is_that_of_the_prompt_that_brought_the_last_reused_block():
+    shadow = ShadowIndex[str](config_of(16))
+    assert mark_met(shadow, make_prompt(1, 2, [3]), "first") is None
+    assert mark_met(shadow, make_prompt(1, 2, 5, 6, [3]), "second") == "first"
+    assert mark_met(shadow, make_prompt(1, 2, 5, [3]), "third") == "second"
+    assert mark_met(shadow, make_prompt(1, 2, [3]), "fourth") == "first"
 
 
-def test_owner_of_the_divergence_is_the_cached_prompts_change_where_this_one_has_none():
-    shadow = ShadowIndex(config_of(16))
-    head = list(range(20))
-    served_owner(shadow, make_prompt([*head, 50, *head, *head]), Change(20, 21, "clock"))
-    assert served_owner(shadow, make_prompt([*head, 60, *head, *head])) == "clock"
+def test_mark_is_that_of_the_prompt_whose_block_is_reused_in_part():
+    shadow = ShadowIndex[str](config_of(16))
+    mark_met(shadow, make_prompt(1, [1, 2, 3, 4, 5, 6, 7, 8]), "first")
+    mark_met(shadow, make_prompt(1, [5] * 8), "second")
+    assert mark_met(shadow, make_prompt(1, [1, 2, 3, 4, 0, 0]), "third") == "first"
 
 
-def test_owner_is_that_of_the_likest_cached_prompt():
-    shadow = ShadowIndex(config_of(16))
-    served_owner(shadow, make_prompt([1, 2, 3, 4, 5, 0, 0, 0]), Change(5, 6, "clock"))
-    served_owner(shadow, make_prompt([1, 2, 0, 0, 0, 0, 0, 0]), Change(2, 3, "ids"))
-    assert served_owner(shadow, make_prompt([1, 2, 3, 4, 5, 6, 7, 8])) == "clock"
+def test_mark_of_an_answer_is_its_prompts():
+    shadow = ShadowIndex[str](config_of(16))
+    mark_met(shadow, make_prompt(1, [3]), "first")
+    shadow.extend(make_prompt(1, [3]), [3] * 9, "first")
+    assert mark_met(shadow, make_prompt(1, [3] * 10, [4]), "second") == "first"
 
 
-def test_owner_of_a_change_that_all_have_alike_is_not_credited():
-    shadow = ShadowIndex(config_of(16))
-    header, rest = [90] * 10, list(range(30))
-    alike = Change(0, 10, "header")
-    served_owner(shadow, make_prompt([*header, *rest, 1, *rest]), alike)
-    assert served_owner(shadow, make_prompt([*header, *rest, 2, *rest]), alike) is None
-
-
-def test_owner_of_what_was_evicted_is_nobody():
-    shadow = ShadowIndex(config_of(4))
-    prompt = make_prompt(1, 2, [3])
-    change = Change(0, 17, "clock")
-    served_owner(shadow, prompt, change)
-    served_owner(shadow, make_prompt(1, 7, 8, 9), change)  # takes the blocks behind the first one
-    assert served_owner(shadow, prompt, change) is None
-
-
-def test_owner_goes_with_its_block():
-    shadow = ShadowIndex(config_of(2))
-    served_owner(shadow, make_prompt(1, 2), Change(0, 16, "clock"))
-    served_owner(shadow, make_prompt(3, 4))
-    assert served_owner(shadow, make_prompt(3, 5)) is None
-
-
-def test_owner_at_takes_the_shortest_change_that_touches():
-    changes = [Change(0, 100, "line ends"), Change(10, 20, "header"), Change(30, 30, "added")]
-    assert owner_at(changes, 15, 15) == "header"
-    assert owner_at(changes, 20, 20) == "header"
-    assert owner_at(changes, 21, 21) == "line ends"
-    assert owner_at(changes, 30, 30) == "added"
-    assert owner_at(changes, 101, 200) is None
+def test_mark_goes_with_its_block():
+    shadow = ShadowIndex[str](config_of(3))
+    mark_met(shadow, make_prompt(1, 2), "first")
+    mark_met(shadow, make_prompt(3, 4, 5), "second")
+    assert mark_met(shadow, make_prompt(3, 4, [6]), "third") == "second"
 
 
 @given(st.lists(st.integers(0, 99), min_size=1, max_size=40), st.lists(st.integers(0, 99), max_size=40), st.text())
