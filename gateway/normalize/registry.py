@@ -6,7 +6,7 @@ normalizing twice changes nothing more.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gateway.conversation import Conversation
@@ -40,9 +40,18 @@ class RuleSet:
     """Rules that are on or in audit mode, ready to run."""
 
     def __init__(self, rules: Sequence[tuple[Rule, Apply, Mode]]) -> None:
+        self._modes = {rule.name: mode for rule, _, mode in rules}
         self._on = [(rule.name, apply) for rule, apply, mode in rules if mode is Mode.ON]
         self._audit = frozenset(rule.name for rule, _, mode in rules if mode is Mode.AUDIT)
         self._all = [(rule.name, apply) for rule, apply, _ in rules]
+
+    def mode_of(self, name: str) -> Mode:
+        """Return how a rule runs here."""
+        return self._modes.get(name, Mode.OFF)
+
+    def steps(self, conversation: Conversation, context: Context) -> Iterator[tuple[str, Conversation, Conversation]]:
+        """Apply every rule once, those in audit mode too; yield the name, before and after of each that fires."""
+        yield from _steps(self._all, conversation, context)
 
     def normalize(self, conversation: Conversation, context: Context = Context()) -> Normalized:  # noqa: B008 -- frozen
         """Apply every rule once."""
@@ -101,9 +110,17 @@ def _run(
     rules: Sequence[tuple[str, Apply]], conversation: Conversation, context: Context
 ) -> tuple[Conversation, tuple[str, ...]]:
     fired = []
+    for name, _, after in _steps(rules, conversation, context):
+        fired.append(name)
+        conversation = after
+    return conversation, tuple(fired)
+
+
+def _steps(
+    rules: Sequence[tuple[str, Apply]], conversation: Conversation, context: Context
+) -> Iterator[tuple[str, Conversation, Conversation]]:
     for name, apply in rules:
         changed = apply(conversation, context)
         if changed is not conversation and changed != conversation:
-            fired.append(name)
+            yield name, conversation, changed
             conversation = changed
-    return conversation, tuple(fired)
