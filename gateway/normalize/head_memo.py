@@ -1,4 +1,4 @@
-"""What became of the system heads and tools that were seen before: bounded, and apart for every scope.
+"""What came of the system heads and tools that were seen before: bounded, and apart for every scope.
 
 Most requests repeat a head byte for byte. It is changed once; later ones get the very same objects, so that who renders
 can tell by identity that nothing is new. What is remembered follows from the text alone: forgetting costs time only.
@@ -9,7 +9,8 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Generic, TypeVar
 
 import orjson
 
@@ -22,46 +23,39 @@ _COPIES = 4
 """Assumed of the text: the key, the head as it came and as it became, and the overhead of small objects."""
 
 
-@dataclass(frozen=True, slots=True)
-class KnownHead:
-    """A head as it came first, and what some rules made of it."""
-
-    head: Conversation
-    """Of system messages and tools only."""
-    changes: tuple[tuple[int, Conversation], ...]
-    """Place of a rule that fired -> what it made of the head, in order."""
+_T = TypeVar("_T")
 
 
-class HeadMemo:
-    """Remembers heads, the least recently used is forgotten first. Safe to call from several threads."""
+class HeadMemo(Generic[_T]):
+    """Remembers what came of heads; the least recently used is forgotten first. Safe to call from several threads."""
 
     def __init__(self, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
         self._max_bytes = max_bytes
         self._num_bytes = 0
-        self._entries: OrderedDict[Hashable, tuple[KnownHead, int]] = OrderedDict()
+        self._entries: OrderedDict[Hashable, tuple[_T, int]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def know(self, owner: Hashable, head: Conversation, change: Callable[[Conversation], KnownHead]) -> KnownHead:
-        """Return what becomes of a head.
+    def know(self, owner: Hashable, head: Conversation, find_out: Callable[[Conversation], _T]) -> _T:
+        """Return what comes of a head.
 
         Args:
             owner: rules and scope; another one's are never seen.
             head: system messages and tools.
-            change: finds out what is not known yet; called outside the lock.
+            find_out: makes what is not known yet; called outside the lock.
         """
         text = _printed(head)
         if text is None:
-            return change(head)
+            return find_out(head)
         key = (owner, text)
         with self._lock:
             if (found := self._entries.get(key)) is not None:
                 self._entries.move_to_end(key)
                 return found[0]
-        known = change(head)
+        known = find_out(head)
         self._keep(key, known, _ENTRY_BYTES + _COPIES * len(text))
         return known
 
-    def _keep(self, key: Hashable, known: KnownHead, num_bytes: int) -> None:
+    def _keep(self, key: Hashable, known: _T, num_bytes: int) -> None:
         with self._lock:
             if num_bytes > self._max_bytes or key in self._entries:
                 return

@@ -15,7 +15,7 @@ from gateway.conversation import Conversation, body_of
 from gateway.errors import InvalidRequestError, shown
 from gateway.normalize.head_memo import HeadMemo
 from gateway.normalize.rule import Apply, Context, Mode, Params, Rule
-from gateway.normalize.run import Run, Runnable, Runner
+from gateway.normalize.run import KnownHead, Run, Runnable, Runner
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Normalized:
 class RuleSet:
     """Rules that are on or in audit mode, ready to run."""
 
-    def __init__(self, rules: Sequence[tuple[Rule, Params, Mode]], memo: HeadMemo) -> None:
+    def __init__(self, rules: Sequence[tuple[Rule, Params, Mode]], memo: HeadMemo[KnownHead]) -> None:
         """Build the rules.
 
         Raises: InvalidRequestError: a parameter is wrong.
@@ -73,7 +73,7 @@ class RuleRegistry:
         if len(set(names)) != len(names):
             raise ValueError(f"rules: got a name twice in {names}, wanted each once")
         self.rules = tuple(rules)
-        self._memo = HeadMemo()
+        self._memo = HeadMemo[KnownHead]()
 
     def rule_set(self, choices: Mapping[str, Choice] | None = None) -> RuleSet:
         """Make the rules ready to run.
@@ -102,8 +102,8 @@ class RuleRegistry:
                 )
 
 
-def _runner(rules: Sequence[tuple[Rule, Apply, Params]], memo: HeadMemo) -> Runner:
-    signature = orjson.dumps([(rule.name, rule.version, params) for rule, _, params in rules]).decode()
+def _runner(rules: Sequence[tuple[Rule, Apply, Params]], memo: HeadMemo[KnownHead]) -> Runner:
+    signature = orjson.dumps([(rule.name, rule.version, dict(params)) for rule, _, params in rules]).decode()
     return Runner([Runnable(rule.name, apply, rule.by_region) for rule, apply, _ in rules], signature, memo)
 
 

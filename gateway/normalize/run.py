@@ -8,7 +8,7 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from gateway.conversation import Conversation
-from gateway.normalize.head_memo import HeadMemo, KnownHead, join_head, split_head
+from gateway.normalize.head_memo import HeadMemo, join_head, split_head
 from gateway.normalize.rule import Apply, Context
 
 
@@ -29,6 +29,16 @@ class Step(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class KnownHead:
+    """A head as it came first, and what some rules made of it."""
+
+    head: Conversation
+    """Of system messages and tools only."""
+    changes: tuple[tuple[int, Conversation], ...]
+    """Place of a rule that fired -> what it made of the head, in order."""
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """What rules made of a conversation."""
 
@@ -45,7 +55,7 @@ class Run:
 class Runner:
     """Rules in their order, over a memo that others may share."""
 
-    def __init__(self, rules: Sequence[Runnable], signature: str, memo: HeadMemo) -> None:
+    def __init__(self, rules: Sequence[Runnable], signature: str, memo: HeadMemo[KnownHead]) -> None:
         """Take rules.
 
         Args:
