@@ -6,12 +6,16 @@ normalizing twice changes nothing more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gateway.conversation import Conversation
+import orjson
+
+from gateway.conversation import Conversation, body_of
 from gateway.errors import InvalidRequestError, shown
+from gateway.normalize.head_memo import HeadMemo
 from gateway.normalize.rule import Apply, Context, Mode, Params, Rule
+from gateway.normalize.run import KnownHead, Run, Runnable, Runner, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,32 +43,35 @@ class Normalized:
 class RuleSet:
     """Rules that are on or in audit mode, ready to run."""
 
-    def __init__(self, rules: Sequence[tuple[Rule, Apply, Mode]]) -> None:
+    def __init__(self, rules: Sequence[tuple[Rule, Params, Mode]], memo: HeadMemo[KnownHead]) -> None:
+        """Build the rules.
+
+        Raises: InvalidRequestError: a parameter is wrong.
+        """
+        built = [(rule, rule.build(params), params, mode) for rule, params, mode in rules]
         self._modes = {rule.name: mode for rule, _, mode in rules}
-        self._on = [(rule.name, apply) for rule, apply, mode in rules if mode is Mode.ON]
         self._audit = frozenset(rule.name for rule, _, mode in rules if mode is Mode.AUDIT)
-        self._all = [(rule.name, apply) for rule, apply, _ in rules]
+        self._all = _runner([(rule, apply, params) for rule, apply, params, _ in built], memo)
+        self._on = _runner([(rule, apply, params) for rule, apply, params, mode in built if mode is Mode.ON], memo)
 
     def mode_of(self, name: str) -> Mode:
         """Return how a rule runs here."""
         return self._modes.get(name, Mode.OFF)
 
-    def steps(self, conversation: Conversation, context: Context) -> Iterator[tuple[str, Conversation, Conversation]]:
-        """Apply every rule once, those in audit mode too; yield the name, before and after of each that fires."""
-        yield from _steps(self._all, conversation, context)
+    def steps(self, conversation: Conversation, context: Context) -> tuple[Step, ...]:
+        """Apply every rule once, those in audit mode too; return what each that fired changed, in order."""
+        return self._all.run(conversation, context).steps
 
     def normalize(self, conversation: Conversation, context: Context = Context()) -> Normalized:  # noqa: B008 -- frozen
         """Apply every rule once."""
-        canonical, fired = _run(self._on, conversation, context)
+        run = self._on.run(conversation, context)
+        canonical = run.conversation
         if not self._audit:
-            return Normalized(canonical, fired, canonical)
-        audited, would_fire = _run(self._all, conversation, context)
-        return Normalized(
-            canonical,
-            fired,
-            canonical if audited == canonical else audited,
-            tuple(name for name in would_fire if name in self._audit),
-        )
+            return Normalized(canonical, run.fired, canonical)
+        audit = self._all.run(conversation, context)
+        would_fire = tuple(name for name in audit.fired if name in self._audit)
+        audited = canonical if _is_same(audit, run) else audit.conversation
+        return Normalized(canonical, run.fired, audited, would_fire)
 
 
 class RuleRegistry:
@@ -75,6 +82,7 @@ class RuleRegistry:
         if len(set(names)) != len(names):
             raise ValueError(f"rules: got a name twice in {names}, wanted each once")
         self.rules = tuple(rules)
+        self._memo = HeadMemo[KnownHead]()
 
     def rule_set(self, choices: Mapping[str, Choice] | None = None) -> RuleSet:
         """Make the rules ready to run.
@@ -86,12 +94,9 @@ class RuleRegistry:
         """
         choices = choices or {}
         self.check_names(choices)
-        built = []
-        for rule in self.rules:
-            choice = choices.get(rule.name, Choice(rule.default))
-            if choice.mode is not Mode.OFF:
-                built.append((rule, rule.build(choice.params), choice.mode))
-        return RuleSet(built)
+        chosen = [(rule, choices.get(rule.name, Choice(rule.default))) for rule in self.rules]
+        wanted = [(rule, choice.params, choice.mode) for rule, choice in chosen if choice.mode is not Mode.OFF]
+        return RuleSet(wanted, self._memo)
 
     def check_names(self, names: Mapping[str, object]) -> None:
         """Refuse the name of a rule that does not exist.
@@ -106,21 +111,13 @@ class RuleRegistry:
                 )
 
 
-def _run(
-    rules: Sequence[tuple[str, Apply]], conversation: Conversation, context: Context
-) -> tuple[Conversation, tuple[str, ...]]:
-    fired = []
-    for name, _, after in _steps(rules, conversation, context):
-        fired.append(name)
-        conversation = after
-    return conversation, tuple(fired)
+def _runner(rules: Sequence[tuple[Rule, Apply, Params]], memo: HeadMemo[KnownHead]) -> Runner:
+    signature = orjson.dumps([(rule.name, rule.version, dict(params)) for rule, _, params in rules]).decode()
+    return Runner([Runnable(rule.name, apply, rule.by_region) for rule, apply, _ in rules], signature, memo)
 
 
-def _steps(
-    rules: Sequence[tuple[str, Apply]], conversation: Conversation, context: Context
-) -> Iterator[tuple[str, Conversation, Conversation]]:
-    for name, apply in rules:
-        changed = apply(conversation, context)
-        if changed is not conversation and changed != conversation:
-            yield name, conversation, changed
-            conversation = changed
+def _is_same(audit: Run, run: Run) -> bool:
+    """Whether the rules in audit mode make no difference; equal dicts may still be printed differently."""
+    if audit.fired == run.fired:
+        return True
+    return orjson.dumps(body_of(audit.conversation)) == orjson.dumps(body_of(run.conversation))
