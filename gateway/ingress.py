@@ -82,7 +82,7 @@ class Ingress:
         normalized = await self._threads.run(num_bytes, rules.normalize, conversation, context)
         if named is None and self._prompts is not None:
             self._prompts.see(conversation, normalized.conversation, identity)
-        origin = Origin(conversation, normalized, rules, context)
+        origin = Origin(normalized, rules, context)
         prepared = await self._threads.run(num_bytes, self._prepare, request_id, chat, origin, identity, model)
         return prepared if named is None else replace(prepared, prompt_id=named.prompt.id)
 

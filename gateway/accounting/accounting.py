@@ -42,8 +42,6 @@ Raises: GatewayError: it could not be sent.
 class Origin:
     """Where a prompt came from."""
 
-    raw: Conversation
-    """Before all rules."""
     normalized: Normalized
     rules: RuleSet
     context: Context
@@ -161,16 +159,16 @@ class Accounting:
         receipt.on, receipt.audit = on, audit
 
     def _on_forms(self, sent: HashedPrompt, origin: Origin, identity: Identity, model: ModelInfo) -> Forms:
-        fired = origin.normalized.fired
-        before = [origin.raw, *origin.normalized.after[:-1]] if fired else []
-        return Forms.of([*(self._hash(step, identity, model) for step in before), sent], fired, self._borders)
+        steps = origin.normalized.steps
+        prompts = [*(self._hash(step.before, identity, model) for step in steps), sent]
+        return Forms.of(prompts, [step.rule for step in steps], self._borders)
 
     def _audit_forms(self, sent: HashedPrompt, origin: Origin, identity: Identity, model: ModelInfo) -> Forms | None:
         if not origin.rules.has_audit:
             return None
-        steps = list(origin.rules.steps(origin.normalized.conversation, origin.context))
-        prompts = [sent, *(self._hash(after, identity, model) for _, _, after in steps)]
-        return Forms.of(prompts, [name for name, _, _ in steps], self._borders)
+        steps = origin.rules.steps(origin.normalized.conversation, origin.context)
+        prompts = [sent, *(self._hash(step.after, identity, model) for step in steps)]
+        return Forms.of(prompts, [step.rule for step in steps], self._borders)
 
     def _count(self, on: Forms, audit: Forms | None, num_cached_tokens: int, model: ModelInfo) -> bool:
         self._begin_life(model)

@@ -6,12 +6,16 @@ normalizing twice changes nothing more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gateway.conversation import Conversation
+import orjson
+
+from gateway.conversation import Conversation, body_of
 from gateway.errors import InvalidRequestError, shown
+from gateway.normalize.head_memo import HeadMemo
 from gateway.normalize.rule import Apply, Context, Mode, Params, Rule
+from gateway.normalize.run import KnownHead, Run, Runnable, Runner, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,44 +38,44 @@ class Normalized:
     """What would be forwarded if the rules in audit mode were on: the same object where that makes no difference."""
     would_fire: tuple[str, ...] = ()
     """Names of the rules in audit mode that would have changed something."""
-    after: tuple[Conversation, ...] = ()
-    """What each rule that fired made of it."""
+    steps: tuple[Step, ...] = ()
+    """What each rule that fired changed, in order."""
 
 
 class RuleSet:
     """Rules that are on or in audit mode, ready to run."""
 
-    def __init__(self, rules: Sequence[tuple[Rule, Apply, Mode]]) -> None:
+    def __init__(self, rules: Sequence[tuple[Rule, Params, Mode]], memo: HeadMemo[KnownHead]) -> None:
+        """Build the rules.
+
+        Raises: InvalidRequestError: a parameter is wrong.
+        """
+        built = [(rule, rule.build(params), params, mode) for rule, params, mode in rules]
         self._modes = {rule.name: mode for rule, _, mode in rules}
-        self._on = [(rule.name, apply) for rule, apply, mode in rules if mode is Mode.ON]
         self._audit = frozenset(rule.name for rule, _, mode in rules if mode is Mode.AUDIT)
-        self._all = [(rule.name, apply) for rule, apply, _ in rules]
+        self._all = _runner([(rule, apply, params) for rule, apply, params, _ in built], memo)
         self.has_audit = bool(self._audit)
         """Some rule is in audit mode."""
+        self._on = _runner([(rule, apply, params) for rule, apply, params, mode in built if mode is Mode.ON], memo)
 
     def mode_of(self, name: str) -> Mode:
         """Return how a rule runs here."""
         return self._modes.get(name, Mode.OFF)
 
-    def steps(self, conversation: Conversation, context: Context) -> Iterator[tuple[str, Conversation, Conversation]]:
-        """Apply every rule once, those in audit mode too; yield the name, before and after of each that fires."""
-        yield from _steps(self._all, conversation, context)
+    def steps(self, conversation: Conversation, context: Context) -> tuple[Step, ...]:
+        """Apply every rule once, those in audit mode too; return what each that fired changed, in order."""
+        return self._all.run(conversation, context).steps
 
     def normalize(self, conversation: Conversation, context: Context = Context()) -> Normalized:  # noqa: B008 -- frozen
         """Apply every rule once."""
-        fired, after = _run(self._on, conversation, context)
-        canonical = after[-1] if after else conversation
+        run = self._on.run(conversation, context)
+        canonical = run.conversation
         if not self._audit:
-            return Normalized(canonical, fired, canonical, after=after)
-        would_fire, would_be = _run(self._all, conversation, context)
-        audited = would_be[-1] if would_be else conversation
-        return Normalized(
-            canonical,
-            fired,
-            canonical if audited == canonical else audited,
-            tuple(name for name in would_fire if name in self._audit),
-            after,
-        )
+            return Normalized(canonical, run.fired, canonical, steps=run.steps)
+        audit = self._all.run(conversation, context)
+        would_fire = tuple(name for name in audit.fired if name in self._audit)
+        audited = canonical if _is_same(audit, run) else audit.conversation
+        return Normalized(canonical, run.fired, audited, would_fire, run.steps)
 
 
 class RuleRegistry:
@@ -82,6 +86,7 @@ class RuleRegistry:
         if len(set(names)) != len(names):
             raise ValueError(f"rules: got a name twice in {names}, wanted each once")
         self.rules = tuple(rules)
+        self._memo = HeadMemo[KnownHead]()
 
     def rule_set(self, choices: Mapping[str, Choice] | None = None) -> RuleSet:
         """Make the rules ready to run.
@@ -93,12 +98,9 @@ class RuleRegistry:
         """
         choices = choices or {}
         self.check_names(choices)
-        built = []
-        for rule in self.rules:
-            choice = choices.get(rule.name, Choice(rule.default))
-            if choice.mode is not Mode.OFF:
-                built.append((rule, rule.build(choice.params), choice.mode))
-        return RuleSet(built)
+        chosen = [(rule, choices.get(rule.name, Choice(rule.default))) for rule in self.rules]
+        wanted = [(rule, choice.params, choice.mode) for rule, choice in chosen if choice.mode is not Mode.OFF]
+        return RuleSet(wanted, self._memo)
 
     def check_names(self, names: Mapping[str, object]) -> None:
         """Refuse the name of a rule that does not exist.
@@ -113,19 +115,13 @@ class RuleRegistry:
                 )
 
 
-def _run(
-    rules: Sequence[tuple[str, Apply]], conversation: Conversation, context: Context
-) -> tuple[tuple[str, ...], tuple[Conversation, ...]]:
-    """Names of the rules that fired, and what each made of the conversation."""
-    steps = list(_steps(rules, conversation, context))
-    return tuple(name for name, _, _ in steps), tuple(after for _, _, after in steps)
+def _runner(rules: Sequence[tuple[Rule, Apply, Params]], memo: HeadMemo[KnownHead]) -> Runner:
+    signature = orjson.dumps([(rule.name, rule.version, dict(params)) for rule, _, params in rules]).decode()
+    return Runner([Runnable(rule.name, apply, rule.by_region) for rule, apply, _ in rules], signature, memo)
 
 
-def _steps(
-    rules: Sequence[tuple[str, Apply]], conversation: Conversation, context: Context
-) -> Iterator[tuple[str, Conversation, Conversation]]:
-    for name, apply in rules:
-        changed = apply(conversation, context)
-        if changed is not conversation and changed != conversation:
-            yield name, conversation, changed
-            conversation = changed
+def _is_same(audit: Run, run: Run) -> bool:
+    """Whether the rules in audit mode make no difference; equal dicts may still be printed differently."""
+    if audit.fired == run.fired:
+        return True
+    return orjson.dumps(body_of(audit.conversation)) == orjson.dumps(body_of(run.conversation))

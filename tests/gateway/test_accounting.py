@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -37,8 +38,10 @@ def system_rule(name: str, change, mode: Mode = Mode.ON) -> Rule:
 
     def apply(conversation: Conversation, _: Context) -> Conversation:
         first, *rest = conversation.messages
-        changed = type(first)(first.role, map_texts(first.content, change), first.fields)
-        return Conversation((changed, *rest), conversation.tools, conversation.fields)
+        content = map_texts(first.content, change)
+        if content == first.content:
+            return conversation
+        return replace(conversation, messages=(replace(first, content=content), *rest))
 
     return Rule(name, 1, RuleClass.SAFE, lambda params: apply, mode)
 
