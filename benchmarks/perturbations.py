@@ -79,8 +79,16 @@ def _clock(body: Json, rng: random.Random) -> Json:
 
 
 def _line_ends(body: Json, rng: random.Random) -> Json:
-    """Half of the requests come from a client that reads its prompt from a file of another system."""
-    return _system(body, lambda text: text.replace("\n", "\r\n")) if rng.random() < 0.5 else body
+    """Half of the requests come from a client that reads its prompt from a file of another system.
+
+    Only up to the first fence: what stands in one is left alone by all rules.
+    """
+
+    def change(text: str) -> str:
+        before, fence, behind = text.partition("```")
+        return before.replace("\n", "\r\n") + fence + behind
+
+    return _system(body, change) if rng.random() < 0.5 else body
 
 
 def _system(body: Json, change: Callable[[str], str]) -> Json:

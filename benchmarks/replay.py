@@ -11,9 +11,11 @@ rules. The pool has no limit unless `--num-blocks` sets one.
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,7 @@ from gateway.conversation import Conversation, Message
 from gateway.model_files import ModelFiles
 from gateway.normalize.memory import TurnMemory
 from gateway.normalize.recollection import Recollection
-from gateway.normalize.registry import Choice, Normalized, RuleRegistry, RuleSet
+from gateway.normalize.registry import Choice, RuleRegistry, RuleSet
 from gateway.normalize.rule import Context, Mode
 from gateway.normalize.rules import built_in_rules
 from gateway.rendering import PromptRenderer
@@ -90,20 +92,27 @@ class Model:
 
 
 class Server:
-    """A gateway with its memory and an engine with its cache, both empty."""
+    """A gateway with its memory and an engine with its cache, both empty.
+
+    Args:
+        model: renders and tokenizes.
+        rules: that are on or in audit mode.
+        num_blocks: in the pool; None: no limit.
+        is_audit: cache what would be forwarded if the rules in audit mode were on.
+    """
 
     def __init__(
         self,
         model: Model,
         rules: RuleSet,
-        forwarded: Callable[[Normalized], Conversation] = lambda normalized: normalized.conversation,
         *,
         num_blocks: int | None = None,
+        is_audit: bool = False,
     ) -> None:
         self.tally = Tally()
         self._model = model
         self._rules = rules
-        self._forwarded = forwarded
+        self._is_audit = is_audit
         self._memory = TurnMemory()
         config = PrefixCacheConfig(num_blocks or _UNLIMITED, block_size=model.block_size, growth_reserve=0)
         self._cache = ShadowIndex[None](config)
@@ -113,7 +122,8 @@ class Server:
         recollection = Recollection(self._memory, _TENANT)
         context = Context(_TENANT, recollection)
         raw = conversation_of(body)
-        conversation = self._forwarded(self._rules.normalize(raw, context))
+        normalized = self._rules.normalize(raw, context)
+        conversation = normalized.audited if self._is_audit else normalized.conversation
         (message,) = conversation_of({"messages": [answer]}).messages
         prompt = Prompt(self._model.renderer.token_ids(conversation), b"", _SCOPES, 0)
         hit = self._cache.serve(prompt, None)
@@ -128,77 +138,72 @@ class Server:
 class Row:
     """One habit on one set."""
 
-    set_name: str
     perturbation: Perturbation
     off: Tally
     audit: Tally
     on: Tally
     maximum: Tally
-    missing_rules: Sequence[str]
+
+    @property
+    def missing_rules(self) -> list[str]:
+        """Rules that would undo it and are not built in."""
+        names = {rule.name for rule in built_in_rules().rules}
+        return [name for name in self.perturbation.rules if name not in names]
 
     @property
     def share(self) -> float:
         """Of the maximum, with rules on."""
         return self.on.rate / max(self.maximum.rate, 1e-9)
 
+    def verdict(self) -> tuple[bool, str]:
+        """Say whether the rules do what they promise, and how well."""
+        if self.missing_rules:
+            return True, "no rule: " + ", ".join(self.missing_rules)
+        if self.perturbation is CLEAN:
+            is_equal = abs(self.on.rate - self.off.rate) < 0.001
+            return is_equal, "as without rules" if is_equal else "NOT AS WITHOUT RULES"
+        is_enough = self.share >= WANTED
+        return is_enough, f"{self.share:.1%} of the maximum" + ("" if is_enough else ": TOO LITTLE")
 
-def replay(
-    set_name: str,
+
+def play(
+    mode: str,
+    perturbation: Perturbation,
     transcripts: Sequence[Transcript],
     model: Model,
     *,
-    perturbations: Sequence[Perturbation] = PERTURBATIONS,
-    registry: RuleRegistry | None = None,
     num_turns: int = 24,
     num_blocks: int | None = None,
-) -> Iterator[Row]:
-    """Play one set with each perturbation."""
-    registry = registry or built_in_rules()
-    names = [rule.name for rule in registry.rules]
-    maxima: dict[Any, Tally] = {}
-    for perturbation in perturbations:
-        params = {name: opt for name, opt in perturbation.opt_in.items() if name in names}
-        servers = {
-            "off": Server(model, _rules(registry, Mode.OFF, {}), num_blocks=num_blocks),
-            "on": Server(model, _rules(registry, Mode.ON, params), num_blocks=num_blocks),
-            "audit": Server(
-                model,
-                _rules(registry, Mode.AUDIT, params),
-                lambda normalized: normalized.audited,
-                num_blocks=num_blocks,
-            ),
-        }
-        for server in servers.values():
-            _play(server, transcripts, perturbation.perturbed, perturbation, num_turns)
-        if perturbation.answer not in maxima:
-            unperturbed = Server(model, _rules(registry, Mode.OFF, {}))
-            _play(unperturbed, transcripts, CLEAN.perturbed, perturbation, num_turns)
-            maxima[perturbation.answer] = unperturbed.tally
-        tallies = {name: server.tally for name, server in servers.items()}
-        missing = [name for name in perturbation.rules if name not in names]
-        yield Row(set_name, perturbation, **tallies, maximum=maxima[perturbation.answer], missing_rules=missing)
+) -> Tally:
+    """Play chats once.
 
-
-def _rules(registry: RuleRegistry, mode: Mode, opt_in: dict[str, Any]) -> RuleSet:
-    """Everything that is on by default, and what an operator turned on, in one mode."""
-    defaults = {rule.name: Choice(mode) for rule in registry.rules if rule.default is Mode.ON}
-    return registry.rule_set({**defaults, **{name: Choice(mode, params) for name, params in opt_in.items()}})
-
-
-def _play(
-    server: Server,
-    transcripts: Sequence[Transcript],
-    perturbed: Callable[[dict[str, Any], str], dict[str, Any]],
-    perturbation: Perturbation,
-    num_turns: int,
-) -> None:
+    Args:
+        mode: `off`, `audit`, `on`, or `maximum`: without rules, unperturbed, in a pool without a limit.
+        perturbation: what the client does to each request.
+        transcripts: the chats.
+        model: renders and tokenizes.
+        num_turns: most turns of a chat.
+        num_blocks: in the pool; None: no limit.
+    """
+    is_maximum = mode == "maximum"
+    rules = _rules(built_in_rules(), Mode.OFF if is_maximum else Mode(mode), perturbation.opt_in)
+    server = Server(model, rules, num_blocks=None if is_maximum else num_blocks, is_audit=mode == "audit")
     for number, transcript, turn in _order(transcripts, num_turns):
         history = [
             perturbation.answer(message) if message["role"] == "assistant" else message
             for message in transcript.messages[: turn + 1]
         ]
         body = {**transcript.body(turn), "messages": history[:-1]}
-        server.serve(perturbed(body, f"{number}/{turn}"), history[-1])
+        change = CLEAN if is_maximum else perturbation
+        server.serve(change.perturbed(body, f"{number}/{turn}"), history[-1])
+    return server.tally
+
+
+def _rules(registry: RuleRegistry, mode: Mode, opt_in: dict[str, Any]) -> RuleSet:
+    """Everything that is on by default, and what an operator turned on, in one mode."""
+    choices = {rule.name: Choice(mode) for rule in registry.rules if rule.default is Mode.ON}
+    choices |= {rule.name: Choice(mode, opt_in[rule.name]) for rule in registry.rules if rule.name in opt_in}
+    return registry.rule_set(choices)
 
 
 def _order(transcripts: Sequence[Transcript], num_turns: int) -> Iterator[tuple[int, Transcript, int]]:
@@ -215,43 +220,86 @@ def _with(conversation: Conversation, *messages: Message) -> Conversation:
     return Conversation((*conversation.messages, *messages), conversation.tools, conversation.fields)
 
 
-def verdict(row: Row) -> str:
-    """Say whether the rules do what they promise."""
-    if row.missing_rules:
-        return "no rule: " + ", ".join(row.missing_rules)
-    if row.perturbation is CLEAN:
-        return "as without rules" if abs(row.on.rate - row.off.rate) < 0.001 else "RULES CHANGE IT"
-    return f"{row.share:.1%} of the maximum" + ("" if row.share >= WANTED else ", TOO LITTLE")
+@dataclass(frozen=True)
+class _Options:
+    folder: Path
+    num_chats: int
+    num_turns: int
+    num_blocks: int | None
+
+
+class _Player:
+    """Plays in a process of its own."""
+
+    def __init__(self, options: _Options) -> None:
+        from engine import model_store  # here, so that tests need no engine
+
+        found = model_store.resolve("smollm2-135m-instruct")
+        self._model = Model.of_files(ModelFiles.from_folder(found.folder, found.name), TEMPLATE.read_text())
+        self._options = options
+        self._sets = read_folder(options.folder)
+
+    def play(self, mode: str, number: int, set_name: str) -> Tally:
+        """Play one set once, with the perturbation of this number."""
+        options = self._options
+        return play(
+            mode,
+            PERTURBATIONS[number],
+            self._sets[set_name][: options.num_chats],
+            self._model,
+            num_turns=options.num_turns,
+            num_blocks=options.num_blocks,
+        )
+
+
+@functools.cache
+def _player(options: _Options) -> _Player:
+    """One a process."""
+    return _Player(options)
+
+
+def _work(options: _Options, mode: str, number: int, set_name: str) -> Tally:
+    return _player(options).play(mode, number, set_name)
+
+
+def _rows(pool: Executor, options: _Options, set_name: str) -> Iterator[Row]:
+    submit = functools.partial(pool.submit, _work, options)
+    numbers = {perturbation.answer: number for number, perturbation in enumerate(PERTURBATIONS)}
+    maxima = {answer: submit("maximum", number, set_name) for answer, number in numbers.items()}
+    modes = ("off", "audit", "on")
+    rows = [[submit(mode, number, set_name) for mode in modes] for number in range(len(PERTURBATIONS))]
+    for perturbation, tallies in zip(PERTURBATIONS, rows, strict=True):
+        off, audit, on = (tally.result() for tally in tallies)
+        yield Row(perturbation, off, audit, on, maxima[perturbation.answer].result())
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the table; status 1 where a rule does too little."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.replay", description=__doc__)
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="of transcripts; each folder in it is a set")
-    parser.add_argument("--chats", type=int, default=16, help="chats of a set that are played (default: 16)")
-    parser.add_argument("--turns", type=int, default=24, help="turns of a chat that are played (default: 24)")
+    parser.add_argument("--chats", type=int, default=12, help="chats of a set that are played (default: 12)")
+    parser.add_argument("--turns", type=int, default=16, help="turns of a chat that are played (default: 16)")
     parser.add_argument("--num-blocks", type=int, help="blocks in the pool (default: no limit)")
+    parser.add_argument("--jobs", type=int, default=2, help="processes (default: 2)")
     args = parser.parse_args(argv)
-    sets = read_folder(args.folder)
-    if not sets:
+    options = _Options(args.folder, args.chats, args.turns, args.num_blocks)
+    set_names = list(read_folder(args.folder))
+    if not set_names:
         print(f"replay: {args.folder}: no transcripts", file=sys.stderr)
         return 1
-    from engine import model_store  # here, so that tests need no engine
-
-    found = model_store.resolve("smollm2-135m-instruct")
-    model = Model.of_files(ModelFiles.from_folder(found.folder, found.name), TEMPLATE.read_text())
     print(describe())
-    start, failed = time.monotonic(), False
     print(f"{'set':14}{'what the client does':24}{'off':>8}{'audit':>8}{'on':>8}{'maximum':>9}")
-    for name, transcripts in sets.items():
-        rows = replay(name, transcripts[: args.chats], model, num_turns=args.turns, num_blocks=args.num_blocks)
-        for row in rows:
-            rates = f"{row.off.rate:8.1%}{row.audit.rate:8.1%}{row.on.rate:8.1%}{row.maximum.rate:9.1%}"
-            print(f"{name:14}{row.perturbation.name:24}{rates}  {verdict(row)}", flush=True)
-            failed |= verdict(row).isupper() or "TOO LITTLE" in verdict(row) or "RULES" in verdict(row)
-        print(f"{name:14}{row.maximum.prompt_tokens:,} prompt tokens unperturbed")
+    start, is_fine = time.monotonic(), True
+    with ProcessPoolExecutor(args.jobs) as pool:
+        for set_name in set_names:
+            for row in _rows(pool, options, set_name):
+                rates = f"{row.off.rate:8.1%}{row.audit.rate:8.1%}{row.on.rate:8.1%}{row.maximum.rate:9.1%}"
+                is_enough, verdict = row.verdict()
+                print(f"{set_name:14}{row.perturbation.name:24}{rates}  {verdict}", flush=True)
+                is_fine &= is_enough
+            print(f"{set_name:14}{row.maximum.prompt_tokens:,} prompt tokens")
     print(f"{time.monotonic() - start:.0f} s")
-    return int(failed)
+    return int(not is_fine)
 
 
 if __name__ == "__main__":
