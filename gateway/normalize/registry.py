@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import orjson
 
 from gateway.conversation import Conversation, body_of
-from gateway.errors import InvalidRequestError, shown
+from gateway.errors import InvalidRequestError
 from gateway.normalize.head_memo import HeadMemo
 from gateway.normalize.rule import Apply, Context, Mode, Params, Rule
 from gateway.normalize.run import KnownHead, Run, Runnable, Runner, Step
@@ -107,7 +107,7 @@ class RuleRegistry:
         for name in names:
             if name not in known:
                 raise InvalidRequestError(
-                    f"rules: got {shown(name)}, wanted names of rules: {', '.join(known)}", param=f"rules.{name}"
+                    f"rules.{name}: unknown, wanted one of {', '.join(known)}", param=f"rules.{name}"
                 )
 
 

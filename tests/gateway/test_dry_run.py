@@ -116,7 +116,7 @@ async def test_scope_follows_tenant_model_and_images_and_nothing_else(admin: htt
         ({"body": body(), "history": [{}]}, "history[0].messages", "history[0].messages: missing"),
         ({"body": body(), "endpoint": "chat"}, "endpoint", "got 'chat', wanted one of chat.completions"),
         ({"body": body(), "mode": "maybe"}, "mode", "got 'maybe'"),
-        ({"body": body(), "rules": [{"name": "x"}]}, "rules.x", "got 'x', wanted names of rules"),
+        ({"body": body(), "rules": [{"name": "x"}]}, "rules.x", "rules.x: unknown, wanted one of"),
         ({"body": body(), "rules": [{"name": "drop_leading_bom"}] * 2}, "rules[1].name", "twice"),
         ({"body": body(), "rules": [{"name": "drop_leading_bom", "params": {"x": 1}}]}, "params.x", "wanted none"),
         ({"body": body(), "x": 1}, "x", "unknown"),
