@@ -37,25 +37,27 @@ class Normalized:
 
 
 class RuleSet:
-    """Rules that are on or in audit mode, ready to run."""
+    """Rules that are on or in audit mode, ready to run.
+
+    Attributes:
+        on: names of those that are on.
+        audit: names of those in audit mode.
+    """
 
     def __init__(self, rules: Sequence[tuple[Rule, Apply, Mode]]) -> None:
         self._on = [(rule.name, apply) for rule, apply, mode in rules if mode is Mode.ON]
-        self._audit = frozenset(rule.name for rule, _, mode in rules if mode is Mode.AUDIT)
+        self.on = frozenset(name for name, _ in self._on)
+        self.audit = frozenset(rule.name for rule, _, mode in rules if mode is Mode.AUDIT)
         self._all = [(rule.name, apply) for rule, apply, _ in rules]
 
     def normalize(self, conversation: Conversation, context: Context = Context()) -> Normalized:  # noqa: B008 -- frozen
         """Apply every rule once."""
         canonical, fired = _run(self._on, conversation, context)
-        if not self._audit:
+        if not self.audit:
             return Normalized(canonical, fired, canonical)
         audited, would_fire = _run(self._all, conversation, context)
-        return Normalized(
-            canonical,
-            fired,
-            canonical if audited == canonical else audited,
-            tuple(name for name in would_fire if name in self._audit),
-        )
+        would_fire = tuple(name for name in would_fire if name in self.audit)
+        return Normalized(canonical, fired, audited if would_fire else canonical, would_fire)
 
 
 class RuleRegistry:
@@ -103,7 +105,7 @@ def _run(
     fired = []
     for name, apply in rules:
         changed = apply(conversation, context)
-        if changed is not conversation and changed != conversation:
+        if changed is not conversation:  # `!=` would not see another order of keys
             fired.append(name)
             conversation = changed
     return conversation, tuple(fired)
