@@ -6,7 +6,9 @@ from gateway.normalize.cache_markers import strip_cache_markers
 from gateway.normalize.cache_salt import overwrite_client_salt
 from gateway.normalize.client_header import strip_client_header
 from gateway.normalize.content_form import one_empty_content_form, single_part_to_string
+from gateway.normalize.echo_repair import echo_repair
 from gateway.normalize.message_fields import drop_null_message_fields
+from gateway.normalize.reasoning import reasoning_restore
 from gateway.normalize.registry import RuleRegistry
 from gateway.normalize.system_text import crlf_to_lf_system, drop_leading_bom, trim_end_of_system
 from gateway.normalize.tool_fields import drop_empty_tools, drop_unset_tool_fields
@@ -53,5 +55,7 @@ def built_in_rules() -> RuleRegistry:
             canonical_tool_order(),
             order_tool_results_by_call(),
             overwrite_client_salt(),
+            echo_repair(),
+            reasoning_restore(),
         ]
     )
