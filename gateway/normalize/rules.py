@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from gateway.normalize.cache_markers import strip_cache_markers
 from gateway.normalize.cache_salt import overwrite_client_salt
+from gateway.normalize.call_ids import canonical_call_ids
+from gateway.normalize.characters import nbsp_to_space_system, nfc_system
 from gateway.normalize.client_header import strip_client_header
 from gateway.normalize.content_form import one_empty_content_form, single_part_to_string
 from gateway.normalize.echo_repair import echo_repair
+from gateway.normalize.image_digest import image_digest
 from gateway.normalize.message_fields import drop_null_message_fields
 from gateway.normalize.reasoning import reasoning_restore
 from gateway.normalize.registry import RuleRegistry
+from gateway.normalize.relocate_volatile import relocate_volatile
+from gateway.normalize.role_alias import role_alias
 from gateway.normalize.system_text import crlf_to_lf_system, drop_leading_bom, trim_end_of_system
+from gateway.normalize.tagged_lists import sort_tagged_lists
 from gateway.normalize.tool_fields import drop_empty_tools, drop_unset_tool_fields
 from gateway.normalize.tool_order import canonical_tool_order
 from gateway.normalize.tool_results import order_tool_results_by_call
@@ -42,12 +48,16 @@ def built_in_rules() -> RuleRegistry:
         [
             strip_cache_markers(),
             drop_null_message_fields(),
+            nfc_system(),
+            nbsp_to_space_system(),
             strip_client_header(),
+            role_alias(),
             single_part_to_string(),
             one_empty_content_form(),
             drop_leading_bom(),
             trim_end_of_system(),
             crlf_to_lf_system(),
+            sort_tagged_lists(),
             drop_empty_tools(),
             drop_unset_tool_fields(),
             canonical_schema_keywords(),
@@ -55,6 +65,9 @@ def built_in_rules() -> RuleRegistry:
             canonical_tool_order(),
             order_tool_results_by_call(),
             overwrite_client_salt(),
+            canonical_call_ids(),
+            image_digest(),
+            relocate_volatile(),
             echo_repair(),
             reasoning_restore(),
         ]
