@@ -29,16 +29,19 @@ MUST_FOLLOW = (
     ("single_part_to_string", "strip_client_header"),
     ("one_empty_content_form", "drop_null_message_fields"),
     ("one_empty_content_form", "single_part_to_string"),
+    ("nbsp_to_space_system", "strip_client_header"),
     ("drop_leading_bom", "strip_client_header"),
-    ("trim_end_of_system", "strip_client_header"),
+    ("drop_leading_bom", "nbsp_to_space_system"),
     ("trim_end_of_system", "drop_leading_bom"),
     ("crlf_to_lf_system", "trim_end_of_system"),
+    ("sort_tagged_lists", "nfc_system"),
+    ("sort_tagged_lists", "crlf_to_lf_system"),
 )
-"""(a rule, one before it): the only pairs whose order makes a difference.
+"""(a rule, one before it): the only pairs of region rules whose order makes a difference.
 
 What stands beside a text decides whether it is the only part, and whether a part that held a header alone may go. What
-goes from the start lays open what trimming drops. Trimming decides what is a fence, for an indented fence sign at the
-very start is one only after the indent is gone.
+goes from the start lays open what comes next. Trimming decides what is a fence, for an indented fence sign at the very
+start is one only after the indent is gone. Lines are sorted when their characters are final.
 """
 
 
@@ -48,12 +51,12 @@ def built_in_rules() -> RuleRegistry:
         [
             strip_cache_markers(),
             drop_null_message_fields(),
-            nfc_system(),
-            nbsp_to_space_system(),
             strip_client_header(),
-            role_alias(),
             single_part_to_string(),
             one_empty_content_form(),
+            role_alias(),
+            nfc_system(),
+            nbsp_to_space_system(),
             drop_leading_bom(),
             trim_end_of_system(),
             crlf_to_lf_system(),
