@@ -44,7 +44,7 @@ def orders(draw: st.DrawFn) -> Sequence[str]:
     return order
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(bodies, orders())
 def test_rules_come_out_the_same_in_every_order_that_keeps_the_declared_pairs(body: Body, order: Sequence[str]) -> None:
     rules = {rule.name: rule for rule in built_in_rules().rules}
@@ -57,7 +57,7 @@ def test_rules_come_out_the_same_in_every_order_that_keeps_the_declared_pairs(bo
     )
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(bodies, st.booleans())
 def test_normalizing_twice_changes_nothing_more(body: Body, all_on: bool) -> None:
     rules, memory = every_rule() if all_on else rule_set(), TurnMemory()
