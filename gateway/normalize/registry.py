@@ -45,10 +45,10 @@ class RuleSet:
     """
 
     def __init__(self, rules: Sequence[tuple[Rule, Apply, Mode]]) -> None:
-        self._on = [(rule.name, apply) for rule, apply, mode in rules if mode is Mode.ON]
+        self._on = _without_superseded([(rule, apply) for rule, apply, mode in rules if mode is Mode.ON])
+        self._all = _without_superseded([(rule, apply) for rule, apply, _ in rules])
         self.on = frozenset(name for name, _ in self._on)
         self.audit = frozenset(rule.name for rule, _, mode in rules if mode is Mode.AUDIT)
-        self._all = [(rule.name, apply) for rule, apply, _ in rules]
 
     def normalize(self, conversation: Conversation, context: Context = Context()) -> Normalized:  # noqa: B008 -- frozen
         """Apply every rule once."""
@@ -57,7 +57,8 @@ class RuleSet:
             return Normalized(canonical, fired, canonical)
         audited, would_fire = _run(self._all, conversation, context)
         would_fire = tuple(name for name in would_fire if name in self.audit)
-        return Normalized(canonical, fired, audited if would_fire else canonical, would_fire)
+        differs = would_fire or not self.on <= {name for name, _ in self._all}
+        return Normalized(canonical, fired, audited if differs else canonical, would_fire)
 
 
 class RuleRegistry:
@@ -97,6 +98,11 @@ class RuleRegistry:
                 raise InvalidRequestError(
                     f"rules: got {shown(name)}, wanted names of rules: {', '.join(known)}", param=f"rules.{name}"
                 )
+
+
+def _without_superseded(rules: Sequence[tuple[Rule, Apply]]) -> list[tuple[str, Apply]]:
+    superseded = {name for rule, _ in rules for name in rule.supersedes}
+    return [(rule.name, apply) for rule, apply in rules if rule.name not in superseded]
 
 
 def _run(

@@ -63,6 +63,8 @@ class Rule:
     """
     default: Mode = Mode.OFF
     """The mode where nobody chose another one."""
+    supersedes: frozenset[str] = frozenset()
+    """Rules that do not run where this one does, for they would undo it."""
 
 
 def safe(name: str, version: int, change: Callable[[Conversation], Conversation]) -> Rule:

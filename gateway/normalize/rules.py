@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gateway.normalize.content_form import single_part_to_string
 from gateway.normalize.echo_repair import echo_repair
+from gateway.normalize.first_seen import first_seen
 from gateway.normalize.reasoning import reasoning_restore
 from gateway.normalize.registry import RuleRegistry
 from gateway.normalize.system_text import crlf_to_lf_system, drop_leading_bom, trim_end_of_system
@@ -22,6 +23,7 @@ def built_in_rules() -> RuleRegistry:
             drop_leading_bom(),
             trim_end_of_system(),
             crlf_to_lf_system(),
+            first_seen(),
             echo_repair(),
             reasoning_restore(),
         ]

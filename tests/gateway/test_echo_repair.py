@@ -145,6 +145,8 @@ def test_equivalent_turns_are_restored(sent: Body, returned: Body) -> None:
         (answered("yes."), answered("Yes.")),
         (calling(call('{"n": 5.0}')), calling(call('{"n": 5}'))),
         (calling(call('{"n": "5"}')), calling(call('{"n": 5}'))),
+        (calling(call('{"n": -0}')), calling(call('{"n": 0}'))),
+        (calling(call('{"n": 1, "n": 2}')), calling(call('{"n": 2, "n": 1}'))),
         (calling(call('{"n": 5e0}')), calling(call('{"n": 5}'))),
         (calling(call('{"n": 1E2}')), calling(call('{"n": 1e2}'))),
         (calling(call('{"n": [1, 2]}')), calling(call('{"n": [2, 1]}'))),
