@@ -128,8 +128,10 @@ def conversation_of(fields: Mapping[str, Any]) -> Conversation:
     """
     if "messages" not in fields:
         raise InvalidRequestError("messages: missing, wanted an array of messages", param="messages")
-    rest = {name: value for name, value in fields.items() if name not in ("messages", "tools")}
-    return Conversation(parse_messages(fields["messages"]), parse_tools(fields.get("tools")), rest)
+    tools = parse_tools(fields.get("tools"))
+    apart = ("messages", "tools") if tools else ("messages",)  # an empty list of tools is kept as it came
+    rest = {name: value for name, value in fields.items() if name not in apart}
+    return Conversation(parse_messages(fields["messages"]), tools, rest)
 
 
 def json_object(body: bytes) -> dict[str, Any]:

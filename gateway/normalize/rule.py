@@ -43,7 +43,8 @@ class Context:
 
 
 Apply = Callable[[Conversation, Context], Conversation]
-"""Pure but for its memory, and idempotent; gives back the same object where it has nothing to do."""
+"""Pure but for its memory, and idempotent. Gives back the same object where it has nothing to do, and only there: the
+order of keys counts, so no comparison could tell."""
 
 Params = Mapping[str, Any]
 
@@ -63,18 +64,21 @@ class Rule:
     """
     default: Mode = Mode.OFF
     """The mode where nobody chose another one."""
+    by_region: bool = False
+    """System head and tools come out the same whatever the turns are, and the turns whatever those are. So a head that
+    was seen before need not be changed again."""
     supersedes: frozenset[str] = frozenset()
     """Rules that do not run where this one does, for they would undo it."""
 
 
-def safe(name: str, version: int, change: Callable[[Conversation], Conversation]) -> Rule:
+def safe(name: str, version: int, change: Callable[[Conversation], Conversation], *, by_region: bool = False) -> Rule:
     """Make a rule that is on for everybody and takes no parameters."""
-    return Rule(name, version, RuleClass.SAFE, without_params(change), Mode.ON)
+    return Rule(name, version, RuleClass.SAFE, without_params(change), Mode.ON, by_region)
 
 
-def opt_in(name: str, version: int, change: Callable[[Conversation], Conversation]) -> Rule:
+def opt_in(name: str, version: int, change: Callable[[Conversation], Conversation], *, by_region: bool = False) -> Rule:
     """Make a rule that operators turn on and that takes no parameters."""
-    return Rule(name, version, RuleClass.OPT_IN, without_params(change))
+    return Rule(name, version, RuleClass.OPT_IN, without_params(change), by_region=by_region)
 
 
 def stateful(
