@@ -116,5 +116,7 @@ class RuleRegistry:
 
 
 def _runner(rules: Sequence[tuple[Rule, Apply, Params]], memo: HeadMemo[KnownHead]) -> Runner:
+    superseded = {name for rule, _, _ in rules for name in rule.supersedes}
+    rules = [entry for entry in rules if entry[0].name not in superseded]
     signature = orjson.dumps([(rule.name, rule.version, dict(params)) for rule, _, params in rules]).decode()
     return Runner([Runnable(rule.name, apply, rule.by_region) for rule, apply, _ in rules], signature, memo)
