@@ -36,6 +36,8 @@ class AddRequest(HashedPrompt, frozen=True, tag="add"):
     request_id: str
     """Unique for the life of the worker."""
     sampling: SamplingParams
+    num_earlier_blocks: int = 0
+    """Leading full blocks of the prompt that an earlier life of the worker had."""
     tenant: str = ""
     """For fair sharing; empty: nobody's."""
 

@@ -13,8 +13,7 @@ import orjson
 
 from gateway.backends.base import Admission
 from prefixcache.interface import Reason
-
-_REUSED = frozenset({Reason.HIT, Reason.COPIED, Reason.SHARE_CAP})
+from prefixcache.reasons import main_reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,19 +76,17 @@ def cache_header(admission: Admission, fired_rules: Sequence[str]) -> bytes:
     """Print `x-prefixgate-cache`: what was reused, and in one word why no more."""
     return (
         f"cached={admission.num_cached_tokens}; prompt={admission.num_prompt_tokens}; "
-        f"reason={_first_miss(admission)}; rules={','.join(fired_rules) or 'none'}"
+        f"reason={_main_reason(admission)}; rules={','.join(fired_rules) or 'none'}"
     ).encode()
 
 
-def _first_miss(admission: Admission) -> str:
-    """Find the reason of the first block that was not reused.
-
-    The engine counts reasons along the prompt, so the first one that it names is the first block's.
-    """
-    for reason, num_blocks in admission.reasons.items():
-        if num_blocks and reason not in _REUSED:
-            return Reason.NEVER_CACHED if reason == Reason.OTHER_SCOPE else reason
-    return Reason.HIT if admission.num_cached_tokens else Reason.NEVER_CACHED
+def _main_reason(admission: Admission) -> Reason:
+    """Find the one reason to tell a client."""
+    reasons = {Reason(name): num_blocks for name, num_blocks in admission.reasons.items() if num_blocks}
+    if not reasons:
+        return Reason.HIT if admission.num_cached_tokens else Reason.NEVER_CACHED
+    reason = main_reason(reasons, num_computed_tokens=admission.num_prompt_tokens - admission.num_cached_tokens)
+    return Reason.NEVER_CACHED if reason is Reason.OTHER_SCOPE else reason
 
 
 def _open(head: AnswerHead, kind: str) -> bytes:

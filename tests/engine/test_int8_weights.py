@@ -139,7 +139,10 @@ def test_auto_is_int8_only_where_it_is_fast_and_no_dtype_was_asked_for(monkeypat
     assert choose("auto") == choose("int8") == choose("int8", dtype="float32") == "int8"
     assert choose("none") == choose("auto", dtype="bfloat16") == "none"
     assert choose("auto", head_dim=24) == choose("auto", device=torch.device("cuda")) == "none"
-    with pytest.raises(ConfigError, match="--quantization: got 'int8', but its kernels take heads of 16 to 256 channels in steps of 16, not 24"):
+    with pytest.raises(
+        ConfigError,
+        match="--quantization: got 'int8', but its kernels take heads of 16 to 256 channels in steps of 16, not 24",
+    ):
         choose("int8", head_dim=24)
     with pytest.raises(ConfigError, match="not on cuda"):
         choose("int8", device=torch.device("cuda"))
