@@ -17,13 +17,15 @@ from gateway.auth import Authenticator, KeyStore, NoKeys
 from gateway.backends.base import Backend, BackendError
 from gateway.chat import PATH as CHAT_PATH
 from gateway.chat import PING_SECONDS, ChatCompletions, ChatServices
+from gateway.dry_run import DryRun
 from gateway.errors import GatewayError, StorageUnavailableError, problem_of
 from gateway.ingress import Ingress
 from gateway.metrics import GatewayMetrics
 from gateway.middleware import BodyLimit, RequestContext
 from gateway.model_files import ModelFiles
+from gateway.normalize.modes import RuleModes
 from gateway.normalize.registry import RuleRegistry
-from gateway.normalize.rules import default_rules
+from gateway.normalize.rules import built_in_rules
 from gateway.prefix import PrefixHasher
 from gateway.prompts.compiler import PromptCompiler
 from gateway.prompts.operator import PromptOperator
@@ -34,6 +36,7 @@ from gateway.rendering import PromptRenderer
 from gateway.routes.admin import admin_router
 from gateway.routes.system import SystemRoutes
 from gateway.settings import Settings
+from gateway.storage.rule_settings import RuleSettings
 from gateway.storage.store import Store
 from gateway.template import ChatTemplate
 from gateway.threads import PromptThreads
@@ -76,13 +79,15 @@ def create_app(
     template = ChatTemplate(model_files.chat_template, special_tokens=special_tokens)
     threads = PromptThreads()
     recent = RecentRequests()
-    rules, renderer, hasher = rules or default_rules(), PromptRenderer(template, tokenizer), PrefixHasher()
-    prompts = None
+    modes, renderer, hasher = RuleModes(rules or built_in_rules()), PromptRenderer(template, tokenizer), PrefixHasher()
+    prompts = rule_settings = None
     if store is not None:
-        compiler = PromptCompiler(rules, renderer)
+        rule_settings = RuleSettings(store.database, modes)
+        store.keep_fresh(rule_settings.refresh)  # before the prompts, whose canonical form follows from the modes
+        compiler = PromptCompiler(modes, renderer)
         warmer = Warmer(backend, budget_seconds=settings.warm_budget)
         registry = PromptRegistry(
-            store.database, compiler, warmer, backend=backend, hasher=hasher, model_name=model_files.name
+            store.database, compiler, modes, warmer, backend=backend, hasher=hasher, model_name=model_files.name
         )
         store.keep_fresh(registry.refresh)
         prompts = PromptOperator(
@@ -91,7 +96,7 @@ def create_app(
     chat = ChatServices(
         model_name=model_files.name,
         backend=backend,
-        ingress=Ingress(rules, renderer, hasher, threads, prompts.registry if prompts else None),
+        ingress=Ingress(modes, renderer, hasher, threads, prompts.registry if prompts else None),
         tokenizer=tokenizer,
         authenticator=authenticator,
         metrics=metrics,
@@ -104,7 +109,17 @@ def create_app(
         Route(CHAT_PATH, ChatCompletions(chat), methods=["POST"]),
         *SystemRoutes(backend, authenticator, metrics, model_files.name, prompts.warmer if prompts else None).routes(),
     ]
-    admin = admin_router(backend, authenticator, settings, recent=recent, store=store, prompts=prompts)
+    admin = admin_router(
+        backend,
+        authenticator,
+        settings,
+        recent=recent,
+        store=store,
+        prompts=prompts,
+        rules=rule_settings,
+        modes=modes,
+        dry_run=DryRun(modes, renderer),
+    )
     paths = [route.path for route in [*routes, *admin.routes] if isinstance(route, Route) and "{" not in route.path]
 
     @asynccontextmanager

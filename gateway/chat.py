@@ -128,7 +128,7 @@ class ChatCompletions:
         services = self._services
         model = services.backend.model_info()
         prepared = await services.ingress.prepare(
-            task.head.completion_id, task.chat, identity=task.identity, model=model
+            task.head.completion_id, task.chat, route=PATH, identity=task.identity, model=model
         )
         handed_over_at = services.clock()
         generation = await services.backend.generate(prepared.request)

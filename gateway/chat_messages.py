@@ -12,8 +12,8 @@ from typing import Any
 import orjson
 
 from gateway import checks
-from gateway.conversation import Content, Message
-from gateway.errors import InvalidRequestError, shown
+from gateway.conversation import Content, Message, Part
+from gateway.errors import InvalidRequestError
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 MAX_MESSAGES = 8192
@@ -23,6 +23,7 @@ MAX_TOOL_CALLS = 256
 MAX_NAME_CHARS = 256
 
 _CHECKED_APART = frozenset({"role", "content"})
+_TEXT_PART_FIELDS = 2
 
 
 def parse_messages(value: object) -> tuple[Message, ...]:
@@ -71,20 +72,19 @@ def _content(field: str, value: object, role: str) -> Content:
     if value is None and role == "assistant":
         return None
     if not isinstance(value, list):
-        checks.refuse(field, value, "a string or an array of text parts")
-    parts = checks.sequence(field, value, most=MAX_PARTS, least=1)
-    return tuple(_text_part(f"{field}[{index}]", part) for index, part in enumerate(parts))
+        checks.refuse(field, value, "a string or an array of parts")
+    parts = checks.sequence(field, value, most=MAX_PARTS, least=0 if role == "assistant" else 1)
+    return tuple(_part(f"{field}[{index}]", part) for index, part in enumerate(parts))
 
 
-def _text_part(field: str, value: object) -> str:
+def _part(field: str, value: object) -> Part:
+    """Check a part; whether the model takes its kind is the template's to say."""
     part = checks.mapping(field, value)
-    kind = checks.text(f"{field}.type", part.get("type"))
-    if kind != "text":
-        raise InvalidRequestError(
-            f"{field}.type: got {shown(kind)}, wanted 'text': this server takes no images, audio or files",
-            param=f"{field}.type",
-        )
-    return checks.text(f"{field}.text", part.get("text"))
+    if checks.text(f"{field}.type", part.get("type")) == "text":
+        checks.text(f"{field}.text", part.get("text"))
+    if len(part) > _TEXT_PART_FIELDS:
+        checks.shallow(field, part)
+    return part
 
 
 def _tool_calls(field: str, value: object, role: str) -> None:

@@ -97,15 +97,13 @@ def parse_chat_request(body: bytes) -> ChatRequest:
     _refuse_unsupported(fields)
     if "model" not in fields:
         raise InvalidRequestError("model: missing, wanted the id of the served model", param="model")
-    if "messages" not in fields:
-        raise InvalidRequestError("messages: missing, wanted an array of messages", param="messages")
     max_tokens_field, max_tokens = _max_tokens(fields)
     temperature = _optional(fields, "temperature", 1.0, lambda f, v: checks.number(f, v, low=0, high=2))
     top_p = _optional(fields, "top_p", 1.0, lambda f, v: checks.number(f, v, low=0, high=1))
     stream = _optional(fields, "stream", False, checks.boolean)
     return ChatRequest(
         model=checks.text("model", fields["model"]),
-        conversation=Conversation(parse_messages(fields["messages"]), parse_tools(fields.get("tools"))),
+        conversation=conversation_of(fields),
         max_tokens=max_tokens,
         max_tokens_field=max_tokens_field,
         # The smallest nucleus is the likeliest token alone, which is greedy decoding.
@@ -121,6 +119,19 @@ def parse_chat_request(body: bytes) -> ChatRequest:
         unknown_fields=tuple(name for name in fields if name not in _HONOURED and name not in _NEUTRAL),
         num_body_bytes=len(body),
     )
+
+
+def conversation_of(fields: Mapping[str, Any]) -> Conversation:
+    """Check the messages and tools of a body, and keep all its other fields.
+
+    Raises: InvalidRequestError: the first thing that is wrong.
+    """
+    if "messages" not in fields:
+        raise InvalidRequestError("messages: missing, wanted an array of messages", param="messages")
+    tools = parse_tools(fields.get("tools"))
+    apart = ("messages", "tools") if tools else ("messages",)  # an empty list of tools is kept as it came
+    rest = {name: value for name, value in fields.items() if name not in apart}
+    return Conversation(parse_messages(fields["messages"]), tools, rest)
 
 
 def json_object(body: bytes) -> dict[str, Any]:

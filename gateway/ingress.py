@@ -11,7 +11,9 @@ from gateway.auth import Identity
 from gateway.backends.base import GenerationRequest, ModelInfo, Sampling
 from gateway.chat_request import ChatRequest, PromptReference, parse_chat_request
 from gateway.errors import ContextLengthError, InvalidRequestError
-from gateway.normalize.registry import Normalized, RuleRegistry
+from gateway.normalize.modes import RuleModes
+from gateway.normalize.registry import Normalized
+from gateway.normalize.rule import Context
 from gateway.prefix import PrefixHasher
 from gateway.prompts.matching import HeadIndex
 from gateway.prompts.registered import RegisteredPrompts, RegisteredVersion
@@ -35,13 +37,13 @@ class Ingress:
 
     def __init__(
         self,
-        rules: RuleRegistry,
+        modes: RuleModes,
         renderer: PromptRenderer,
         hasher: PrefixHasher,
         threads: PromptThreads,
         prompts: PromptRegistry | None = None,
     ) -> None:
-        self._rules = rules
+        self._modes = modes
         self._renderer = renderer
         self._hasher = hasher
         self._threads = threads
@@ -55,21 +57,21 @@ class Ingress:
         return await self._threads.run(len(body), parse_chat_request, body)
 
     async def prepare(
-        self, request_id: str, chat: ChatRequest, *, identity: Identity, model: ModelInfo
+        self, request_id: str, chat: ChatRequest, *, route: str, identity: Identity, model: ModelInfo
     ) -> PreparedPrompt:
-        """Prepare one chat.
+        """Prepare one chat that came by a route.
 
         Raises: InvalidRequestError: the template refuses it; ContextLengthError: it does not fit; NotFoundError: it
         names a prompt that is not registered for this tenant.
         """
         named = None if chat.prompt is None else self._named(chat.prompt, identity)
-        conversation, num_bytes, rules = chat.conversation, chat.num_body_bytes, self._rules
+        conversation, num_bytes = chat.conversation, chat.num_body_bytes
         if named is not None and chat.prompt is not None:
             conversation = named.compiled.before(conversation, chat.prompt.variables)
             num_bytes += len(named.version.canonical)
-            rules = named.compiled.rules
         self._renderer.check(conversation)
-        normalized = await self._threads.run(num_bytes, rules.normalize, conversation)
+        rules = self._modes.rule_set(identity.tenant, route, named.compiled.choices if named else None)
+        normalized = await self._threads.run(num_bytes, rules.normalize, conversation, Context(identity.scope))
         if named is None and self._prompts is not None:
             self._prompts.see(conversation, normalized.conversation, identity)
         prepared = await self._threads.run(num_bytes, self._prepare, request_id, chat, normalized, identity, model)

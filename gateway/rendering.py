@@ -5,14 +5,14 @@ Adapts the neutral form to what the template can take, at rendering alone; the c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
 
 from gateway import literals
-from gateway.conversation import Conversation, Message
-from gateway.errors import ContextLengthError, InvalidRequestError
+from gateway.conversation import Conversation, Message, Part, text_part, texts_of
+from gateway.errors import ContextLengthError, InvalidRequestError, shown
 from gateway.template import ChatTemplate
 from gateway.tokenizer import TokenArray, Tokenizer
 
@@ -27,8 +27,11 @@ class PromptRenderer:
     def check(self, conversation: Conversation) -> None:
         """Refuse what this template would drop silently.
 
-        Raises: InvalidRequestError: tools for a template that does not render them.
+        Raises: InvalidRequestError: tools for a template that does not render them, or parts that are no text.
         """
+        for index, message in enumerate(conversation.messages):
+            if isinstance(message.content, tuple):
+                _check_parts(f"messages[{index}].content", message.content)
         if conversation.tools and not self._template.renders_tools:
             raise InvalidRequestError(
                 f"tools: got {len(conversation.tools)}, wanted none: this model's chat template does not render them; "
@@ -90,8 +93,18 @@ class PromptRenderer:
         if content is None or isinstance(content, str):
             return content or ""
         if self._template.takes_parts:
-            return [{"type": "text", "text": text} for text in content]
-        return "\n".join(content)
+            return [text_part(text) for text in texts_of(content)]
+        return "\n".join(texts_of(content))
+
+
+def _check_parts(field: str, parts: Sequence[Part]) -> None:
+    for index, part in enumerate(parts):
+        if part["type"] != "text":
+            name = f"{field}[{index}].type"
+            raise InvalidRequestError(
+                f"{name}: got {shown(part['type'])}, wanted 'text': this server takes no images, audio or files",
+                param=name,
+            )
 
 
 def _parsed_arguments(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:

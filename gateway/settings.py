@@ -30,6 +30,7 @@ KVCacheDtype = Literal[
     "int8/per_channel",
 ]
 KV_SKIP_LAYERS = r"^(none|auto|((first|last):)?[0-9]+(,((first|last):)?[0-9]+)*)$"
+
 MIN_KEY_CHARS = 8
 MIN_PEPPER_CHARS = 16
 ENVIRONMENT_PREFIX = "PREFIXGATE_"

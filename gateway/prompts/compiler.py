@@ -10,9 +10,11 @@ import orjson
 
 from gateway.backends.base import ModelInfo
 from gateway.chat_messages import parse_messages, parse_tools
-from gateway.conversation import Conversation, Message
-from gateway.errors import ContextLengthError, InvalidRequestError, shown
-from gateway.normalize.registry import RuleRegistry
+from gateway.conversation import Conversation, body_of
+from gateway.errors import ContextLengthError, InvalidRequestError
+from gateway.normalize.modes import EVERY, RuleModes
+from gateway.normalize.registry import Choice
+from gateway.normalize.rule import Mode
 from gateway.prompts.head import PromptHead, prompt_head
 from gateway.prompts.slots import check_slots, fill
 from gateway.rendering import PromptRenderer
@@ -25,8 +27,8 @@ class CompiledPrompt:
     raw: Conversation
     canonical: Conversation
     slots: tuple[str, ...]
-    rules: RuleRegistry
-    """For requests that name it."""
+    choices: Mapping[str, Choice]
+    """By rule, for requests that name it."""
     head: PromptHead
 
     def before(self, conversation: Conversation, variables: Mapping[str, Any]) -> Conversation:
@@ -45,8 +47,8 @@ class CompiledPrompt:
 class PromptCompiler:
     """Compiles for the served model."""
 
-    def __init__(self, rules: RuleRegistry, renderer: PromptRenderer) -> None:
-        self._rules = rules
+    def __init__(self, modes: RuleModes, renderer: PromptRenderer) -> None:
+        self._modes = modes
         self._renderer = renderer
 
     def compile(
@@ -55,6 +57,7 @@ class PromptCompiler:
         slots: Sequence[str],
         modes: Mapping[str, str],
         *,
+        tenant: str = EVERY,
         max_model_len: int | None = None,
     ) -> CompiledPrompt:
         """Check and compile.
@@ -62,23 +65,19 @@ class PromptCompiler:
         Args:
             source: `messages` and, where there are, `tools`, as in a chat.
             slots: names that stand in the text as `{{name}}`.
-            modes: names of rules that are `off` for this prompt, or `on` as they are anyway.
+            modes: rule name -> `off`, `audit` or `on` for this prompt.
+            tenant: whose requests will begin with it; `*`: everybody's.
             max_model_len: a text that is too long for it in any case is not tokenized.
 
         Raises: InvalidRequestError: the first thing that is wrong; ContextLengthError: it is far too long.
         """
-        known = [rule.name for rule in self._rules.rules]
-        for name in modes:
-            if name not in known:
-                raise InvalidRequestError(
-                    f"rules: got {shown(name)}, wanted names of rules: {', '.join(known)}", param=f"rules.{name}"
-                )
-        rules = self._rules.without([name for name, mode in modes.items() if mode == "off"])
+        choices = {name: Choice(Mode(mode)) for name, mode in modes.items()}
+        rules = self._modes.rule_set(tenant, EVERY, choices)
         raw = Conversation(parse_messages(source.get("messages")), parse_tools(source.get("tools")))
         canonical = rules.normalize(raw).conversation
         check_slots(canonical, slots)
         head = prompt_head(canonical, slots, self._renderer, max_model_len=max_model_len)
-        return CompiledPrompt(raw, canonical, tuple(slots), rules, head)
+        return CompiledPrompt(raw, canonical, tuple(slots), choices, head)
 
 
 def source_of(text: str | None, messages: object, tools: object) -> dict[str, Any]:
@@ -95,11 +94,7 @@ def source_of(text: str | None, messages: object, tools: object) -> dict[str, An
 
 def canonical_json(conversation: Conversation) -> str:
     """Print a conversation as the canonical form that is stored and shown."""
-    messages = [{"role": m.role, "content": _content(m), **m.fields} for m in conversation.messages]
-    body: dict[str, Any] = {"messages": messages}
-    if conversation.tools:
-        body["tools"] = list(conversation.tools)
-    return orjson.dumps(body).decode()
+    return orjson.dumps(body_of(conversation)).decode()
 
 
 def check_length(head: PromptHead, model: ModelInfo) -> None:
@@ -113,10 +108,3 @@ def check_length(head: PromptHead, model: ModelInfo) -> None:
             f"takes {model.max_model_len}, the client's turn and the answer included",
             param="text",
         )
-
-
-def _content(message: Message) -> Any:
-    content = message.content
-    if content is None or isinstance(content, str):
-        return content
-    return [{"type": "text", "text": text} for text in content]

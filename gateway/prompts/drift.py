@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from gateway.conversation import Conversation
+from gateway.conversation import Conversation, texts_of
 
 _MIN_ALIKE = 0.5
 """Share of the registered text that two texts must have in common, at both ends together, to be the same prompt."""
@@ -142,11 +142,8 @@ def difference(expected: Conversation, got: Conversation) -> Place | None:
 
 def system_text(conversation: Conversation) -> str:
     """Return the text of the system head, its parts joined as rendering joins them."""
-    texts = []
-    for message in conversation.messages[: conversation.num_head_messages]:
-        content = message.content
-        texts.append(content if isinstance(content, str) else "\n".join(content or ()))
-    return "\n".join(texts)
+    head = conversation.messages[: conversation.num_head_messages]
+    return "\n".join(text for message in head for text in texts_of(message.content))
 
 
 def _alike(expected: Conversation, got: Conversation) -> float:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gateway.conversation import Content, Conversation
+from gateway.conversation import Conversation, map_texts, texts_of
 from gateway.errors import InvalidRequestError, shown
 
 
@@ -58,7 +58,7 @@ def fill(conversation: Conversation, slots: Sequence[str], variables: Mapping[st
             ]
         return "".join(pieces)
 
-    messages = tuple(replace(message, content=_map(message.content, filled)) for message in conversation.messages)
+    messages = tuple(replace(message, content=map_texts(message.content, filled)) for message in conversation.messages)
     return replace(conversation, messages=messages)
 
 
@@ -79,11 +79,4 @@ def _variable_error(name: str, got: str, wanted: str) -> InvalidRequestError:
 
 
 def _texts(conversation: Conversation) -> list[str]:
-    contents = (message.content for message in conversation.messages)
-    return [text for content in contents for text in ((content,) if isinstance(content, str) else content or ())]
-
-
-def _map(content: Content, change: Callable[[str], str]) -> Content:
-    if content is None or isinstance(content, str):
-        return None if content is None else change(content)
-    return tuple(change(text) for text in content)
+    return [text for message in conversation.messages for text in texts_of(message.content)]

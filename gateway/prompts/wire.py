@@ -46,7 +46,7 @@ class VersionBody(Body):
     tools: list[Json] | None = None
     model: Name | None = None
     slots: Annotated[list[SlotName], Field(max_length=_MAX_SLOTS)] | None = None
-    rules: dict[str, Literal["on", "off"]] | None = None
+    rules: dict[str, Literal["on", "audit", "off"]] | None = None
     retention: RetentionBody | None = None
     activate: bool = False
 

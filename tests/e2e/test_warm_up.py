@@ -10,7 +10,8 @@ from gateway.app import create_app
 from gateway.auth import Identity
 from gateway.backends.local import local_backend, resolve_model
 from gateway.ingress import Ingress
-from gateway.normalize.rules import default_rules
+from gateway.normalize.modes import RuleModes
+from gateway.normalize.rules import built_in_rules
 from gateway.prefix import PrefixHasher
 from gateway.rendering import PromptRenderer
 from gateway.settings import Settings
@@ -39,14 +40,14 @@ async def test_first_chat_behind_a_warmed_prompt_reports_it_cached(monkeypatch: 
         ChatTemplate(files.chat_template, special_tokens=special_tokens), Tokenizer(files.tokenizer_file)
     )
     threads = PromptThreads()
-    ingress = Ingress(default_rules(), renderer, PrefixHasher(), threads)
+    ingress = Ingress(RuleModes(built_in_rules()), renderer, PrefixHasher(), threads)
     transport = httpx.ASGITransport(app)
     headers = {"authorization": "Bearer open-sesame"}
     async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url="http://g") as client:
         assert await backend.wait_settled() == "ready"
         model = backend.model_info()
         wanted = await ingress.parse(orjson.dumps(chat("Where is my parcel?")))
-        prepared = await ingress.prepare("warm", wanted, identity=Identity("default"), model=model)
+        prepared = await ingress.prepare("warm", wanted, route="/", identity=Identity("default"), model=model)
         warmed = await backend.warm(prepared.request)
         num_blocks = len(prepared.request.token_ids) // model.block_size
         assert (warmed.num_cached_tokens, warmed.refusal) == (num_blocks * model.block_size, None)

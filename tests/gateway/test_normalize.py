@@ -4,12 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.conversation import Content, Conversation, Message
-from gateway.normalize.registry import Rule, RuleClass, RuleRegistry
-from gateway.normalize.rules import default_rules
+from gateway.conversation import Content, Conversation, Message, text_part, texts_of
+from gateway.normalize.registry import RuleRegistry
+from gateway.normalize.rule import Rule, safe
+from gateway.normalize.rules import built_in_rules
 
 nasty = st.text(st.sampled_from("a \t\r\n\ufeff`~\u00a0\u200b"), max_size=40)
-contents = st.one_of(nasty, st.lists(nasty, min_size=1, max_size=3).map(tuple))
+contents = st.one_of(nasty, st.lists(nasty.map(text_part), min_size=1, max_size=3).map(tuple))
 roles = st.sampled_from(["system", "developer", "user", "assistant", "tool"])
 conversations = st.lists(st.builds(Message, roles, contents), min_size=1, max_size=5).map(
     lambda messages: Conversation(tuple(messages))
@@ -17,22 +18,24 @@ conversations = st.lists(st.builds(Message, roles, contents), min_size=1, max_si
 
 
 def normalized(content: Content, role: str = "system") -> Content:
-    return default_rules().normalize(Conversation((Message(role, content),))).conversation.messages[0].content
+    return (
+        built_in_rules().rule_set().normalize(Conversation((Message(role, content),))).conversation.messages[0].content
+    )
 
 
 def text_of(content: Content) -> str:
-    return content if isinstance(content, str) else "|".join(content or ())
+    return "|".join(texts_of(content))
 
 
 @pytest.mark.parametrize(
     "content",
     [
         "Be kind.\nBe short.",
-        ("Be kind.\nBe short.",),
+        (text_part("Be kind.\nBe short."),),
         "Be kind.\r\nBe short.",
         "  Be kind.\nBe short.\n\n",
         "\ufeffBe kind.\nBe short.",
-        ("\ufeff \r\nBe kind.\r\nBe short.\t",),
+        (text_part("\ufeff \r\nBe kind.\r\nBe short.\t"),),
         " \ufeff\ufeff Be kind.\r\r\nBe short.",
     ],
 )
@@ -63,20 +66,20 @@ def test_line_ends_around_a_fence_change_and_in_it_do_not() -> None:
 
 
 def test_several_parts_are_not_glued() -> None:
-    assert normalized((" a\r\n", "b ")) == ("a\n", "b")
+    assert normalized((text_part(" a\r\n"), text_part("b "))) == (text_part("a\n"), text_part("b"))
 
 
 @given(conversations)
 def test_normalizing_twice_changes_nothing_more(conversation: Conversation) -> None:
-    once = default_rules().normalize(conversation).conversation
-    again = default_rules().normalize(once)
+    once = built_in_rules().rule_set().normalize(conversation).conversation
+    again = built_in_rules().rule_set().normalize(once)
     assert again.conversation == once
     assert again.fired == ()
 
 
 @given(conversations)
 def test_text_after_the_system_head_is_kept_byte_for_byte(conversation: Conversation) -> None:
-    after = default_rules().normalize(conversation).conversation
+    after = built_in_rules().rule_set().normalize(conversation).conversation
     head = conversation.num_head_messages
     assert [text_of(message.content) for message in after.messages[head:]] == [
         text_of(message.content) for message in conversation.messages[head:]
@@ -86,13 +89,13 @@ def test_text_after_the_system_head_is_kept_byte_for_byte(conversation: Conversa
 
 @given(conversations)
 def test_a_rule_that_fired_changed_something_and_none_fires_for_nothing(conversation: Conversation) -> None:
-    result = default_rules().normalize(conversation)
+    result = built_in_rules().rule_set().normalize(conversation)
     assert bool(result.fired) == (result.conversation != conversation)
 
 
 def test_later_system_messages_are_turns() -> None:
     conversation = Conversation((Message("user", "hi"), Message("system", " late \r\n")))
-    assert default_rules().normalize(conversation).conversation == conversation
+    assert built_in_rules().rule_set().normalize(conversation).conversation == conversation
 
 
 def test_indented_fence_at_the_start_is_one_before_and_after_trimming() -> None:
@@ -102,12 +105,12 @@ def test_indented_fence_at_the_start_is_one_before_and_after_trimming() -> None:
 def test_user_text_right_after_the_head_is_no_head() -> None:
     conversation = Conversation((Message("system", "a"), Message("developer", "b"), Message("user", "\ufeff hi \r\n")))
     assert conversation.num_head_messages == 2
-    assert default_rules().normalize(conversation).conversation == conversation
+    assert built_in_rules().rule_set().normalize(conversation).conversation == conversation
 
 
 def test_fields_of_messages_survive() -> None:
     fields = {"name": "ops", "x_unknown": [1]}
-    after = default_rules().normalize(Conversation((Message("system", " a ", fields),))).conversation
+    after = built_in_rules().rule_set().normalize(Conversation((Message("system", " a ", fields),))).conversation
     assert after.messages[0].fields == fields
 
 
@@ -116,9 +119,9 @@ def test_registry_runs_in_order_and_refuses_a_name_twice() -> None:
         def apply(conversation: Conversation) -> Conversation:
             return Conversation((*conversation.messages, Message("user", letter)))
 
-        return Rule(letter, 1, RuleClass.SAFE, apply)
+        return safe(letter, 1, apply)
 
-    result = RuleRegistry([append("a"), append("b")]).normalize(Conversation(()))
+    result = RuleRegistry([append("a"), append("b")]).rule_set().normalize(Conversation(()))
     assert [message.content for message in result.conversation.messages] == ["a", "b"]
     assert result.fired == ("a", "b")
     with pytest.raises(ValueError, match="twice"):

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.conversation import Conversation, Message
+from gateway.conversation import Conversation, Message, text_part
 from gateway.errors import InvalidRequestError
 from gateway.model_files import ModelFiles
-from gateway.normalize.rules import default_rules
+from gateway.normalize.rules import built_in_rules
 from gateway.prompts.drift import DriftWatch, WatchedPrompt, difference
 from gateway.prompts.head import prompt_head
 from gateway.prompts.matching import HeadIndex, RegisteredHead
@@ -51,8 +51,9 @@ def test_a_value_that_looks_like_a_slot_is_a_value() -> None:
 
 
 def test_slots_are_filled_in_parts_and_left_alone_elsewhere() -> None:
-    conversation = Conversation((Message("system", ("{{x}}", "{{other}}")), Message("assistant", None)))
-    assert [message.content for message in fill(conversation, ["x"], {"x": "1"}).messages] == [("1", "{{other}}"), None]
+    parts = (text_part("{{x}}"), {"type": "image_url", "image_url": {"url": "{{x}}"}}, text_part("{{other}}"))
+    filled = fill(Conversation((Message("system", parts), Message("assistant", None))), ["x"], {"x": "1"})
+    assert [message.content for message in filled.messages] == [(text_part("1"), *parts[1:]), None]
 
 
 @pytest.mark.parametrize(
@@ -133,7 +134,7 @@ def test_short_prompts_and_short_heads_match_nothing() -> None:
 
 
 def watch_of(*prompts: Conversation, tenant: str | None = None) -> DriftWatch:
-    rules = default_rules()
+    rules = built_in_rules().rule_set()
     return DriftWatch(
         [
             WatchedPrompt(f"p{index}", 3, tenant, prompt, rules.normalize(prompt).conversation)
@@ -144,7 +145,12 @@ def watch_of(*prompts: Conversation, tenant: str | None = None) -> DriftWatch:
 
 def see(watch: DriftWatch, conversation: Conversation, tenant: str = "t", times: int = 1) -> None:
     for now in range(times):
-        watch.see(conversation, default_rules().normalize(conversation).conversation, tenant=tenant, now=float(now))
+        watch.see(
+            conversation,
+            built_in_rules().rule_set().normalize(conversation).conversation,
+            tenant=tenant,
+            now=float(now),
+        )
 
 
 def test_variants_are_listed_with_place_and_count_and_the_repaired_one_as_repaired() -> None:
@@ -161,7 +167,7 @@ def test_variants_are_listed_with_place_and_count_and_the_repaired_one_as_repair
     assert (sentence.count, sentence.repaired, sentence.place.character) == (3, False, edited.index("short"))
     assert sentence.place.expected.startswith("brief")
     assert sentence.place.got.startswith("short")
-    assert (order.count, order.repaired, order.place.region) == (2, False, "tools")
+    assert (order.count, order.repaired, order.place.region) == (2, True, "tools")
     assert (order.place.expected, order.place.got) == ("look_up order", "order look_up")
     assert sentence.last_seen == 2.0
     assert watch.variants("p1", 3) == []

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.conversation import Conversation, Message
+from gateway.conversation import Content, Conversation, Message, text_part
 from gateway.errors import InvalidRequestError
 from gateway.rendering import PromptRenderer
 from gateway.template import ChatTemplate
@@ -22,14 +22,14 @@ def rendered(tokenizer: Tokenizer, source: str, *messages: Message) -> str:
     ("source", "content", "text"),
     [
         (ONE_TEXT, "a", "[a]"),
-        (ONE_TEXT, ("a", "b"), "[a\nb]"),
+        (ONE_TEXT, (text_part("a"), text_part("b")), "[a\nb]"),
         (ONE_TEXT, None, "[]"),
         (PARTS, "a", "[a]"),
-        (PARTS, ("a", "b"), "[<a><b>]"),
+        (PARTS, (text_part("a"), text_part("b")), "[<a><b>]"),
     ],
 )
 def test_content_is_adapted_to_what_the_template_takes(
-    tokenizer: Tokenizer, source: str, content: str | tuple[str, ...] | None, text: str
+    tokenizer: Tokenizer, source: str, content: Content, text: str
 ) -> None:
     assert rendered(tokenizer, source, Message("assistant", content)) == text
 

@@ -11,7 +11,8 @@ from gateway.auth import Identity
 from gateway.backends.base import BackendUnavailableError
 from gateway.conversation import Conversation
 from gateway.ingress import Ingress
-from gateway.normalize.rules import default_rules
+from gateway.normalize.modes import RuleModes
+from gateway.normalize.rules import built_in_rules
 from gateway.prefix import PrefixHasher
 from gateway.rendering import PromptRenderer
 from gateway.template import ChatTemplate
@@ -94,7 +95,7 @@ async def test_whatever_makes_a_body_long_is_prepared_in_a_thread(
     tokenizer: Tokenizer, backend: FakeBackend, fields: dict[str, object]
 ) -> None:
     renderer = NamingRenderer(ChatTemplate(TOOL_TEMPLATE, special_tokens={}), tokenizer)
-    ingress = Ingress(default_rules(), renderer, PrefixHasher(), PromptThreads())
+    ingress = Ingress(RuleModes(built_in_rules()), renderer, PrefixHasher(), PromptThreads())
     chat = await ingress.parse(json.dumps({"model": "tiny", **fields}).encode())
-    await ingress.prepare("1", chat, identity=Identity("a"), model=backend.model_info())
+    await ingress.prepare("1", chat, route="/", identity=Identity("a"), model=backend.model_info())
     assert renderer.name == "prompts"

@@ -56,7 +56,7 @@ async def test_chat_that_names_a_prompt_wrongly_is_told(
         ({"name": "x", "text": None, "messages": [{"role": "wizard", "content": ""}]}, 400, "messages[0].role", "got"),
         ({"name": "x", "slots": ["day"]}, 400, "slots[0]", "wanted a name that occurs in the text as {{day}}"),
         ({"name": "x", "slots": ["a b"]}, 400, "slots[0]", "got 'a b'"),
-        ({"name": "x", "scope": "nobody"}, 404, "tenant", "got 'nobody'"),
+        ({"name": "x", "scope": "nobody"}, 404, "scope", "got 'nobody'"),
         ({"name": "x", "text": "q9" * 400}, 400, "text", "wanted at most 510"),
         ({"name": "x", "text": "lazy dog " * 600}, 400, "messages", "wanted at most 5110"),
         ({"name": "x", "model": "other"}, 400, "model", "wanted 'tiny'"),

@@ -1,0 +1,37 @@
+"""Rules for characters of the system text that look alike and are encoded differently. Compatibility is never folded."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from gateway.conversation import Content
+from gateway.normalize.head_text import change_head, change_outside_fences
+from gateway.normalize.rule import Rule, opt_in
+
+_NO_BREAK_SPACES = re.compile("[\u00a0\u202f]")
+_VARIA = "\u1fef"
+"""The one character whose composed form is a fence sign (a backtick); it stays, or texts would become fences."""
+
+
+def nfc_system() -> Rule:
+    """Compose the system text (Unicode NFC), outside fences: the same letters in one encoding."""
+
+    def compose(run: str) -> str:
+        if unicodedata.is_normalized("NFC", run):
+            return run
+        return _VARIA.join(unicodedata.normalize("NFC", piece) for piece in run.split(_VARIA))
+
+    def apply(content: Content) -> Content:
+        return change_outside_fences(content, compose)
+
+    return opt_in("nfc_system", 1, change_head(apply), by_region=True)
+
+
+def nbsp_to_space_system() -> Rule:
+    """Write no-break spaces of the system text, outside fences, as blanks; joiners and other invisible signs stay."""
+
+    def apply(content: Content) -> Content:
+        return change_outside_fences(content, lambda run: _NO_BREAK_SPACES.sub(" ", run))
+
+    return opt_in("nbsp_to_space_system", 1, change_head(apply), by_region=True)
