@@ -85,6 +85,8 @@ class Admitted(msgspec.Struct, frozen=True, tag="admitted"):
     num_cached_tokens: int
     reasons: dict[str, int]
     """Prompt blocks by reason."""
+    num_common_tokens: int
+    """Leading tokens that are cached in the nearest chain, whether or not they were taken from it."""
 
 
 class TokenOutput(msgspec.Struct, frozen=True, array_like=True):

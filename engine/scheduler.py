@@ -290,12 +290,12 @@ class Scheduler:
         if request.was_admitted:
             return
         request.was_admitted = True
-        request.num_cached_tokens = num_cached_tokens = allocation.num_cached_tokens
-        self.counters.prompt_tokens += request.num_prompt_tokens
-        self.counters.cached_tokens += num_cached_tokens
+        request.num_cached_tokens = num_cached = allocation.num_cached_tokens
+        num_prompt, num_common = request.num_prompt_tokens, allocation.explanation.num_common_tokens
+        self.counters.admit(num_prompt, num_cached)
         request.reasons = reasons = {reason.value: count for reason, count in allocation.reasons.items()}
         self.history.explanations.keep(request, allocation.explanation)
-        self._admitted.append(Admitted(request.request_id, request.num_prompt_tokens, num_cached_tokens, reasons))
+        self._admitted.append(Admitted(request.request_id, num_prompt, num_cached, reasons, num_common))
 
     def _fork(self, request: Request, step: SchedulerOutput) -> list[Request]:
         """Give the siblings what this request has computed: all of the prompt but its last token.

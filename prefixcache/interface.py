@@ -21,7 +21,7 @@ Namespace = NewType("Namespace", bytes)
 
 TokenArray = npt.NDArray[np.int32]
 
-WINDOW_TOKENS = 24
+WINDOW_TOKENS = 48
 """Tokens that an explanation shows on each side of a difference."""
 
 

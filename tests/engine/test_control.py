@@ -234,7 +234,7 @@ def test_explain_tells_where_a_prompt_differs_and_other_scopes_to_the_operator_o
     explanation = said.ask(engine, ExplainPrompt(**hashed(engine, edited))).explanation
     assert (explanation.num_cached_tokens, explanation.diverging_token) == (16, 16)
     sides = [np.frombuffer(side, np.int32) for side in (explanation.prompt_ahead, explanation.cached_ahead)]
-    assert [side.tolist() for side in sides] == [edited[16:40], prompt_of(64)[16:40]]
+    assert [side.tolist() for side in sides] == [edited[16:64], prompt_of(64)[16:64]]
     assert explanation.reason is Reason.DIVERGED
     other = hashed(engine, prompt_of(64), scope="tenant:b")
     assert said.ask(engine, ExplainPrompt(**other)).explanation.reason is Reason.NEVER_CACHED

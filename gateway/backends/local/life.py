@@ -214,9 +214,9 @@ class WorkerLife:
             case StepOutputs(outputs):
                 for output in outputs:
                     self._push(output)
-            case Admitted(wire_id, num_prompt, num_cached, reasons):
+            case Admitted(wire_id, num_prompt, num_cached, reasons, num_common):
                 if generation := self._generations.get(wire_id):
-                    generation.admit(Admission(num_prompt, num_cached, reasons))
+                    generation.admit(Admission(num_prompt, num_cached, reasons, num_common))
             case RequestFailed(wire_id, why, param, retryable):
                 if generation := self._generations.pop(wire_id, None):
                     error = BackendOverloadedError(why) if retryable else RequestRejectedError(why, param=param)

@@ -131,7 +131,9 @@ class FakeBackend(FakeControl):
             reasons["hit"] = num_hits
         if len(keys) > num_hits:
             reasons["diverged" if num_hits else "never_cached"] = len(keys) - num_hits
-        admission = self._admissions[request.request_id] = Admission(num_tokens, num_hits * BLOCK_SIZE, reasons)
+        admission = self._admissions[request.request_id] = Admission(
+            num_tokens, num_hits * BLOCK_SIZE, reasons, explanation.num_common_tokens
+        )
         return admission
 
 
