@@ -9,11 +9,13 @@ from fastapi import APIRouter, Depends, Header
 from gateway.auth import Authenticator
 from gateway.backends.base import Backend
 from gateway.dry_run import DryRun
+from gateway.explain.report import MissReports
 from gateway.normalize.modes import RuleModes
 from gateway.prompts.operator import PromptOperator
 from gateway.recent import RecentRequests
 from gateway.routes.admin_blocks import add_block_routes
 from gateway.routes.admin_cache import add_cache_routes
+from gateway.routes.admin_explain import add_explain_route
 from gateway.routes.admin_keys import add_key_routes, add_tenant_routes
 from gateway.routes.admin_normalize import add_normalize_route
 from gateway.routes.admin_prompts import add_prompt_routes
@@ -35,6 +37,7 @@ def admin_router(
     rules: RuleSettings | None,
     modes: RuleModes,
     dry_run: DryRun,
+    reports: MissReports,
 ) -> APIRouter:
     """Build the routes; those of a store only where there is one."""
 
@@ -51,6 +54,7 @@ def admin_router(
     # Not included as routers of their own: those hide their paths, which are the labels of the metrics.
     add_cache_routes(router, backend, store)
     add_block_routes(router, backend, recent)
+    add_explain_route(router, reports, recent)
     add_normalize_route(router, dry_run, backend)
     if store is not None:
         add_tenant_routes(router, store)
