@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header
 
@@ -15,6 +15,7 @@ from gateway.prompts.operator import PromptOperator
 from gateway.recent import RecentRequests
 from gateway.routes.admin_blocks import add_block_routes
 from gateway.routes.admin_cache import add_cache_routes
+from gateway.routes.admin_config import LiveConfig, add_config_routes
 from gateway.routes.admin_explain import add_explain_route
 from gateway.routes.admin_keys import add_key_routes, add_tenant_routes
 from gateway.routes.admin_normalize import add_normalize_route
@@ -46,12 +47,8 @@ def admin_router(
 
     router = APIRouter(prefix="/admin/v1", dependencies=[Depends(check_key)])
 
-    @router.get("/config")
-    async def config() -> dict[str, Any]:
-        """Every option as it is in force, secrets masked."""
-        return settings.shown()
-
     # Not included as routers of their own: those hide their paths, which are the labels of the metrics.
+    add_config_routes(router, LiveConfig(settings, backend, modes, store), store, rules)
     add_cache_routes(router, backend, store)
     add_block_routes(router, backend, recent)
     add_explain_route(router, reports, recent)
