@@ -73,7 +73,7 @@ def _content(field: str, value: object, role: str) -> Content:
         return None
     if not isinstance(value, list):
         checks.refuse(field, value, "a string or an array of parts")
-    parts = checks.sequence(field, value, most=MAX_PARTS, least=1)
+    parts = checks.sequence(field, value, most=MAX_PARTS, least=0 if role == "assistant" else 1)
     return tuple(_part(f"{field}[{index}]", part) for index, part in enumerate(parts))
 
 

@@ -9,9 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import orjson
+
 from gateway.conversation import Conversation
-from gateway.errors import InvalidRequestError, shown
+from gateway.errors import InvalidRequestError
+from gateway.normalize.head_memo import HeadMemo
 from gateway.normalize.rule import Apply, Context, Mode, Params, Rule
+from gateway.normalize.run import KnownHead, Runnable, Runner, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,25 +41,41 @@ class Normalized:
 
 
 class RuleSet:
-    """Rules that are on or in audit mode, ready to run."""
+    """Rules that are on or in audit mode, ready to run.
 
-    def __init__(self, rules: Sequence[tuple[Rule, Apply, Mode]]) -> None:
-        self._on = [(rule.name, apply) for rule, apply, mode in rules if mode is Mode.ON]
-        self._audit = frozenset(rule.name for rule, _, mode in rules if mode is Mode.AUDIT)
-        self._all = [(rule.name, apply) for rule, apply, _ in rules]
+    Attributes:
+        on: names of those that are on.
+        audit: names of those in audit mode.
+    """
+
+    def __init__(self, rules: Sequence[tuple[Rule, Params, Mode]], memo: HeadMemo[KnownHead]) -> None:
+        """Build the rules.
+
+        Raises: InvalidRequestError: a parameter is wrong.
+        """
+        built = [(rule, rule.build(params), params, mode) for rule, params, mode in rules]
+        self.on = frozenset(rule.name for rule, _, mode in rules if mode is Mode.ON)
+        self.audit = frozenset(rule.name for rule, _, mode in rules if mode is Mode.AUDIT)
+        self._run_all = _runner([(rule, apply, params) for rule, apply, params, _ in built], memo)
+        self._run_on = _runner([(rule, apply, params) for rule, apply, params, mode in built if mode is Mode.ON], memo)
+
+    def mode_of(self, name: str) -> Mode:
+        """Return how a rule runs here."""
+        return Mode.ON if name in self.on else Mode.AUDIT if name in self.audit else Mode.OFF
+
+    def steps(self, conversation: Conversation, context: Context) -> tuple[Step, ...]:
+        """Apply every rule once, those in audit mode too; return what each that fired changed, in order."""
+        return self._run_all.run(conversation, context).steps
 
     def normalize(self, conversation: Conversation, context: Context = Context()) -> Normalized:  # noqa: B008 -- frozen
         """Apply every rule once."""
-        canonical, fired = _run(self._on, conversation, context)
-        if not self._audit:
-            return Normalized(canonical, fired, canonical)
-        audited, would_fire = _run(self._all, conversation, context)
-        return Normalized(
-            canonical,
-            fired,
-            canonical if audited == canonical else audited,
-            tuple(name for name in would_fire if name in self._audit),
-        )
+        run = self._run_on.run(conversation, context)
+        canonical = run.conversation
+        if not self.audit:
+            return Normalized(canonical, run.fired, canonical)
+        audit = self._run_all.run(conversation, context)
+        would_fire = tuple(name for name in audit.fired if name in self.audit)
+        return Normalized(canonical, run.fired, audit.conversation if would_fire else canonical, would_fire)
 
 
 class RuleRegistry:
@@ -66,6 +86,7 @@ class RuleRegistry:
         if len(set(names)) != len(names):
             raise ValueError(f"rules: got a name twice in {names}, wanted each once")
         self.rules = tuple(rules)
+        self._memo = HeadMemo[KnownHead]()
 
     def rule_set(self, choices: Mapping[str, Choice] | None = None) -> RuleSet:
         """Make the rules ready to run.
@@ -77,12 +98,9 @@ class RuleRegistry:
         """
         choices = choices or {}
         self.check_names(choices)
-        built = []
-        for rule in self.rules:
-            choice = choices.get(rule.name, Choice(rule.default))
-            if choice.mode is not Mode.OFF:
-                built.append((rule, rule.build(choice.params), choice.mode))
-        return RuleSet(built)
+        chosen = [(rule, choices.get(rule.name, Choice(rule.default))) for rule in self.rules]
+        wanted = [(rule, choice.params, choice.mode) for rule, choice in chosen if choice.mode is not Mode.OFF]
+        return RuleSet(wanted, self._memo)
 
     def check_names(self, names: Mapping[str, object]) -> None:
         """Refuse the name of a rule that does not exist.
@@ -93,17 +111,12 @@ class RuleRegistry:
         for name in names:
             if name not in known:
                 raise InvalidRequestError(
-                    f"rules: got {shown(name)}, wanted names of rules: {', '.join(known)}", param=f"rules.{name}"
+                    f"rules.{name}: unknown, wanted one of {', '.join(known)}", param=f"rules.{name}"
                 )
 
 
-def _run(
-    rules: Sequence[tuple[str, Apply]], conversation: Conversation, context: Context
-) -> tuple[Conversation, tuple[str, ...]]:
-    fired = []
-    for name, apply in rules:
-        changed = apply(conversation, context)
-        if changed is not conversation and changed != conversation:
-            fired.append(name)
-            conversation = changed
-    return conversation, tuple(fired)
+def _runner(rules: Sequence[tuple[Rule, Apply, Params]], memo: HeadMemo[KnownHead]) -> Runner:
+    superseded = {name for rule, _, _ in rules for name in rule.supersedes}
+    rules = [entry for entry in rules if entry[0].name not in superseded]
+    signature = orjson.dumps([(rule.name, rule.version, dict(params)) for rule, _, params in rules]).decode()
+    return Runner([Runnable(rule.name, apply, rule.by_region) for rule, apply, _ in rules], signature, memo)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from gateway.conversation import Conversation
 from gateway.errors import InvalidRequestError, shown
+from gateway.normalize.recollection import Recollection
 
 
 class RuleClass(StrEnum):
@@ -37,10 +38,15 @@ class Context:
 
     scope: str = ""
     """Whose conversation it is: nothing remembered for one scope is ever used for another."""
+    memory: Recollection | None = None
+    """What is remembered for this scope; None: nothing is, as where a prompt is registered."""
+    open_slots: Mapping[str, str] = field(default_factory=dict)
+    """Name -> value of the slots of a registered prompt whose marks, `{{name}}`, still stand in the head."""
 
 
 Apply = Callable[[Conversation, Context], Conversation]
-"""Pure but for its memory, and idempotent; gives back the same object where it has nothing to do."""
+"""Pure but for its memory, and idempotent. Gives back the same object where it has nothing to do, and only there: the
+order of keys counts, so no comparison could tell."""
 
 Params = Mapping[str, Any]
 
@@ -60,16 +66,33 @@ class Rule:
     """
     default: Mode = Mode.OFF
     """The mode where nobody chose another one."""
+    by_region: bool = False
+    """System head and tools come out the same whatever the turns are, and the turns whatever those are. So a head that
+    was seen before need not be changed again."""
+    supersedes: frozenset[str] = frozenset()
+    """Rules that do not run where this one does, for they would undo it."""
 
 
-def safe(name: str, version: int, change: Callable[[Conversation], Conversation]) -> Rule:
+def safe(name: str, version: int, change: Callable[[Conversation], Conversation], *, by_region: bool = False) -> Rule:
     """Make a rule that is on for everybody and takes no parameters."""
-    return Rule(name, version, RuleClass.SAFE, without_params(change), Mode.ON)
+    return Rule(name, version, RuleClass.SAFE, without_params(change), Mode.ON, by_region)
 
 
-def opt_in(name: str, version: int, change: Callable[[Conversation], Conversation]) -> Rule:
+def opt_in(name: str, version: int, change: Callable[[Conversation], Conversation], *, by_region: bool = False) -> Rule:
     """Make a rule that operators turn on and that takes no parameters."""
-    return Rule(name, version, RuleClass.OPT_IN, without_params(change))
+    return Rule(name, version, RuleClass.OPT_IN, without_params(change), by_region=by_region)
+
+
+def stateful(
+    name: str, version: int, change: Callable[[Conversation, Recollection], Conversation], default: Mode
+) -> Rule:
+    """Make a rule that takes no parameters and works where there is a memory."""
+
+    def build(params: Params) -> Apply:
+        refuse_others(params, ())
+        return lambda conversation, context: change(conversation, context.memory) if context.memory else conversation
+
+    return Rule(name, version, RuleClass.STATEFUL, build, default)
 
 
 def without_params(change: Callable[[Conversation], Conversation]) -> Callable[[Params], Apply]:

@@ -167,7 +167,7 @@ def test_variants_are_listed_with_place_and_count_and_the_repaired_one_as_repair
     assert (sentence.count, sentence.repaired, sentence.place.character) == (3, False, edited.index("short"))
     assert sentence.place.expected.startswith("brief")
     assert sentence.place.got.startswith("short")
-    assert (order.count, order.repaired, order.place.region) == (2, False, "tools")
+    assert (order.count, order.repaired, order.place.region) == (2, True, "tools")
     assert (order.place.expected, order.place.got) == ("look_up order", "order look_up")
     assert sentence.last_seen == 2.0
     assert watch.variants("p1", 3) == []

@@ -242,7 +242,7 @@ async def test_drift_is_listed_with_place_and_count_and_what_was_repaired_as_rep
             await chat(gateway, system, key, tools=own)
     await chat(gateway, SUPPORT, key, tools=tools)
     variants = (await gateway.admin.get("/prompts/support/drift")).json()["variants"]
-    assert [(entry["count"], entry["repaired"]) for entry in variants] == [(3, True), (2, False), (1, False)]
+    assert [(entry["count"], entry["repaired"]) for entry in variants] == [(3, True), (2, False), (1, True)]
     assert [(entry["place"]["region"], entry["place"]["character"]) for entry in variants] == [
         ("system", len(SUPPORT)),
         ("system", edited.index("short")),
