@@ -153,6 +153,7 @@ class ChatCompletions:
                 arrived_at=task.arrived_at,
                 metrics=services.metrics,
                 clock=services.clock,
+                next_turn=prepared.next_turn,
             )
             report = cache_header(generation.admission, prepared.fired_rules)
             respond = self._stream if task.chat.stream else self._respond

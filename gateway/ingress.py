@@ -10,16 +10,22 @@ from dataclasses import dataclass, replace
 from gateway.auth import Identity
 from gateway.backends.base import GenerationRequest, ModelInfo, Sampling
 from gateway.chat_request import ChatRequest, PromptReference, parse_chat_request
+from gateway.conversation import Conversation
 from gateway.errors import ContextLengthError, InvalidRequestError
+from gateway.normalize.memory import TurnMemory
 from gateway.normalize.modes import RuleModes
-from gateway.normalize.registry import Normalized
-from gateway.normalize.rule import Context
+from gateway.normalize.recollection import NextTurn, Recollection
+from gateway.normalize.registry import Normalized, RuleSet
+from gateway.normalize.rule import Context, Mode
 from gateway.prefix import PrefixHasher
 from gateway.prompts.matching import HeadIndex
 from gateway.prompts.registered import RegisteredPrompts, RegisteredVersion
 from gateway.prompts.registry import PromptRegistry
 from gateway.rendering import PromptRenderer
 from gateway.threads import PromptThreads
+
+_REMEMBERING = ("echo_repair", "reasoning_restore")
+"""Rules for which answers are remembered; where all of them are off, nothing is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +36,8 @@ class PreparedPrompt:
     fired_rules: tuple[str, ...]
     prompt_id: str | None = None
     """The registered prompt that was named, or that the tokens begin with."""
+    next_turn: NextTurn | None = None
+    """Remembers the answer; None: it is not to be remembered."""
 
 
 class Ingress:
@@ -42,12 +50,14 @@ class Ingress:
         hasher: PrefixHasher,
         threads: PromptThreads,
         prompts: PromptRegistry | None = None,
+        memory: TurnMemory | None = None,
     ) -> None:
         self._modes = modes
         self._renderer = renderer
         self._hasher = hasher
         self._threads = threads
         self._prompts = prompts
+        self._memory = memory or TurnMemory()
 
     async def parse(self, body: bytes) -> ChatRequest:
         """Check a body.
@@ -71,11 +81,12 @@ class Ingress:
             num_bytes += len(named.version.canonical)
         self._renderer.check(conversation)
         rules = self._modes.rule_set(identity.tenant, route, named.compiled.choices if named else None)
-        normalized = await self._threads.run(num_bytes, rules.normalize, conversation, Context(identity.scope))
+        memory = Recollection(self._memory, identity.scope)
+        normalized, next_turn = await self._threads.run(num_bytes, _normalize, rules, conversation, memory)
         if named is None and self._prompts is not None:
             self._prompts.see(conversation, normalized.conversation, identity)
         prepared = await self._threads.run(num_bytes, self._prepare, request_id, chat, normalized, identity, model)
-        return prepared if named is None else replace(prepared, prompt_id=named.prompt.id)
+        return replace(prepared, next_turn=next_turn, prompt_id=named.prompt.id if named else prepared.prompt_id)
 
     def _named(self, reference: PromptReference, identity: Identity) -> RegisteredVersion:
         prompts = self._prompts.registered if self._prompts else RegisteredPrompts()
@@ -108,6 +119,20 @@ class Ingress:
         )
         begins_with = heads.match(token_ids, identity.tenant)
         return PreparedPrompt(request, normalized.fired, begins_with.prompt_id if begins_with else None)
+
+
+def _normalize(rules: RuleSet, conversation: Conversation, memory: Recollection) -> tuple[Normalized, NextTurn | None]:
+    """Normalize, and find where the answer will stand.
+
+    An answer that goes on with the assistant's own words is no turn by itself.
+    """
+    normalized = rules.normalize(conversation, Context(memory.scope, memory))
+    canonical = normalized.conversation
+    modes = {rules.mode_of(name) for name in _REMEMBERING}
+    if modes == {Mode.OFF} or canonical.messages[-1].role == "assistant":
+        return normalized, None
+    audited = [normalized.audited] if normalized.would_fire else []
+    return normalized, memory.next_turn(canonical, *audited)
 
 
 def _fit(num_prompt_tokens: int, chat: ChatRequest, max_model_len: int) -> int:
