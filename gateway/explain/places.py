@@ -58,16 +58,22 @@ _TURNS = frozenset({Kind.USER, Kind.ASSISTANT, Kind.TOOL})
 
 
 def place_of(spans: Sequence[Span], token: int, roles: Sequence[str]) -> Place | None:
-    """Find the region of a token.
+    """Find the region of the first token that differs.
+
+    Where that is the one directly behind a message or tool, which so is shorter than the cached one, it is theirs.
 
     Args:
         spans: the regions of a prompt.
         token: its position; behind the last token nothing is.
         roles: of the messages that were rendered.
     """
+    before: Span | None = None
     for span in spans:
         if span.start <= token < span.end:
-            return Place(span.owner, _kind_of(span.owner, roles), span.start, span.end)
+            is_behind = before is not None and token == span.start and span.owner == Kind.TEMPLATE
+            found = before if is_behind and before is not None else span
+            return Place(found.owner, _kind_of(found.owner, roles), found.start, found.end)
+        before = span
     return None
 
 
