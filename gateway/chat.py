@@ -24,7 +24,6 @@ from gateway.chat_wire import AnswerHead, ChunkWriter, cache_header, completion_
 from gateway.disconnect import ClientDisconnectedError, read_body, run_until_disconnect
 from gateway.errors import GatewayError, ModelNotFoundError, problem_of, shown
 from gateway.explain.diagnostics import Diagnostics
-from gateway.explain.places import place_of
 from gateway.explain.records import PromptRecord
 from gateway.ingress import Ingress
 from gateway.metrics import GatewayMetrics
@@ -231,13 +230,14 @@ class ChatCompletions:
 
 def _record_of(task: _Task, admission: Admission) -> PromptRecord:
     conversation = task.chat.conversation
-    roles = [message.role for message in conversation.messages]
     return PromptRecord(
         completion_id=task.entry.completion_id,
         request_id=task.entry.request_id,
         tenant_id=task.entry.tenant_id,
         route=PATH,
         num_prompt_tokens=admission.num_prompt_tokens,
-        place=place_of((), admission.num_common_tokens, roles),
+        num_common_tokens=admission.num_common_tokens,
+        roles=tuple(message.role for message in conversation.messages),
         tool_names=tuple(str(tool["function"]["name"]) for tool in conversation.tools),
+        spans=None,
     )
