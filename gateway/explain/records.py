@@ -29,7 +29,7 @@ class Rendered(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False)
 class PromptRecord:
     """One admitted prompt."""
 
