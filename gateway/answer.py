@@ -8,9 +8,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from gateway.backends.base import Generation, TokenBatch
+from gateway.conversation import Message
 from gateway.metrics import GatewayMetrics
+from gateway.normalize.recollection import NextTurn
 from gateway.stops import StopMatcher
 from gateway.tokenizer import Detokenizer, Tokenizer
+
+_MAX_UNSAID_TOKENS = 16
+"""At the end of an answer that was cut: those of a stop string, or of a character that was only begun."""
 
 
 class Answer:
@@ -42,6 +47,7 @@ class Answer:
         metrics: GatewayMetrics,
         clock: Callable[[], float],
         tokens: list[int] | None = None,
+        next_turn: NextTurn | None = None,
     ) -> None:
         self.admission = generation.admission
         self.num_tokens = 0
@@ -55,15 +61,26 @@ class Answer:
         self._metrics = metrics
         self._clock = clock
         self._tokens = tokens
+        self._tokenizer = tokenizer
+        self._next_turn = next_turn
+        self._pieces: list[str] = []
+        self._token_ids: list[int] = []
+        self._is_cut = True
 
     async def text(self) -> AsyncIterator[str]:
         """Yield text that is certain, never an empty one.
+
+        The whole answer is remembered before its last text goes out: a client that has read it may go away or ask again.
 
         Raises: BackendError: from the generation.
         """
         async for batch in self._generation:
             self._count(batch)
             text, is_last = self._take(batch)
+            if self._next_turn is not None:
+                self._pieces.append(text)
+                if is_last:
+                    self._remember(self._next_turn)
             if text:
                 yield text
             if is_last:
@@ -74,6 +91,8 @@ class Answer:
         token_ids = batch.token_ids
         if batch.finish_reason == "stop":
             token_ids = token_ids[:-1]  # the end-of-sequence token
+        if self._next_turn is not None:
+            self._token_ids += token_ids
         text = self._detokenizer.push(token_ids)
         if batch.finish_reason:
             text += self._detokenizer.flush()
@@ -83,8 +102,22 @@ class Answer:
             return scan.text, True
         if batch.finish_reason:
             self.finish_reason = batch.finish_reason
+            self._is_cut = batch.finish_reason != "stop"
             return scan.text + self._stops.flush(), True
         return scan.text, False
+
+    def _remember(self, next_turn: NextTurn) -> None:
+        text = "".join(self._pieces)
+        next_turn.remember(Message("assistant", text), self._said_token_ids(text))
+
+    def _said_token_ids(self, text: str) -> Sequence[int] | None:
+        """Drop tokens that the client got no text of."""
+        if not self._is_cut:
+            return self._token_ids
+        for end in range(len(self._token_ids), max(-1, len(self._token_ids) - _MAX_UNSAID_TOKENS), -1):
+            if text.startswith(self._tokenizer.decode(self._token_ids[:end])):
+                return self._token_ids[:end]
+        return None
 
     def _count(self, batch: TokenBatch) -> None:
         num_tokens = len(batch.token_ids)

@@ -20,6 +20,9 @@ from gateway.chat import PATH as CHAT_PATH
 from gateway.chat import PING_SECONDS, ChatCompletions, ChatServices
 from gateway.dry_run import DryRun
 from gateway.errors import GatewayError, StorageUnavailableError, problem_of
+from gateway.explain.diagnostics import Diagnostics
+from gateway.explain.records import PromptRecords
+from gateway.explain.report import MissReports
 from gateway.ingress import Ingress
 from gateway.metrics import GatewayMetrics
 from gateway.middleware import BodyLimit, RequestContext
@@ -79,7 +82,7 @@ def create_app(
     special_tokens = {"bos_token": model_files.bos_token, "eos_token": model_files.eos_token}
     template = ChatTemplate(model_files.chat_template, special_tokens=special_tokens)
     threads = PromptThreads()
-    recent = RecentRequests()
+    recent, records = RecentRequests(), PromptRecords()
     modes, renderer, hasher = RuleModes(rules or built_in_rules()), PromptRenderer(template, tokenizer), PrefixHasher()
     prompts = rule_settings = None
     if store is not None:
@@ -108,6 +111,7 @@ def create_app(
         metrics=metrics,
         recent=recent,
         accounting=accounting,
+        diagnostics=Diagnostics(backend, records),
         log=store.log if store else None,
         ping_seconds=ping_seconds,
     )
@@ -127,6 +131,8 @@ def create_app(
         modes=modes,
         accounting=accounting,
         dry_run=DryRun(modes, renderer),
+        reports=MissReports(backend, records, tokenizer, modes, shows_content=settings.store_content),
+        records=records,
     )
     paths = [route.path for route in [*routes, *admin.routes] if isinstance(route, Route) and "{" not in route.path]
 
@@ -157,6 +163,7 @@ def create_app(
         redirect_slashes=False,  # it would send clients wherever their own Host header says
         middleware=[Middleware(RequestContext, metrics=metrics, paths=paths), Middleware(BodyLimit)],
     )
+    app.state.is_settled = prompts.warmer.is_settled if prompts else lambda: True
     app.router.routes.extend(routes)
     app.include_router(admin)
     for kind in (GatewayError, BackendError, HTTPException, Exception):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import orjson
@@ -15,7 +15,10 @@ from gateway.chat_request import conversation_of
 from gateway.conversation import Conversation, body_of
 from gateway.errors import ContextLengthError, InvalidRequestError, shown
 from gateway.normalize.changes import changed_regions
+from gateway.normalize.history import remember_history
+from gateway.normalize.memory import TurnMemory
 from gateway.normalize.modes import RuleModes
+from gateway.normalize.recollection import Recollection
 from gateway.normalize.registry import Choice, RuleSet
 from gateway.normalize.rule import Context, Mode
 from gateway.rendering import PromptRenderer
@@ -59,25 +62,26 @@ class DryRun:
         self._modes.registry.check_names(request.choices)
         rules = self._modes.registry.rule_set(_in_mode({**choices, **request.choices}, request.mode))
         scope = Identity(request.tenant).scope
-        context = Context(scope)
-        for index, earlier in enumerate(request.history):
-            rules.normalize(_conversation(f"history[{index}]", earlier), context)
+        memory = TurnMemory()
+        earlier = [_conversation(f"history[{index}]", body) for index, body in enumerate(request.history)]
+        remember_history(earlier, rules, memory=memory, scope=scope)
         raw = _conversation("body", request.body)
-        canonical = rules.normalize(raw, context).conversation
+        canonical = rules.normalize(raw, Context(scope, Recollection(memory, scope))).conversation
         return {
             "canonical": body_of(canonical),
             **self._rendered(canonical, model),
-            "rules": self._report(rules, raw, context),
+            "rules": self._report(rules, raw, Context(scope, Recollection(memory, scope))),
             "scope": _namespace(canonical, scope, model),
         }
 
     def _rendered(self, canonical: Conversation, model: ModelInfo) -> Json:
         try:
             self._renderer.check(canonical)
-            token_ids = self._renderer.token_ids(canonical, max_model_len=model.max_model_len)
+            rendered = self._renderer.render(canonical, max_model_len=model.max_model_len)
         except (InvalidRequestError, ContextLengthError) as error:
             return {"token_ids": None, "render_error": str(error), "regions": []}
-        return {"token_ids": token_ids.tolist(), "render_error": None, "regions": []}
+        regions = [asdict(region) for region in rendered.regions]
+        return {"token_ids": rendered.token_ids.tolist(), "render_error": None, "regions": regions}
 
     def _report(self, rules: RuleSet, raw: Conversation, context: Context) -> list[Json]:
         """Tell of every rule whether it fired, or would have in audit mode, and where."""

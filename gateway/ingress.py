@@ -14,14 +14,20 @@ from gateway.backends.control import HashedPrompt
 from gateway.chat_request import ChatRequest, PromptReference, parse_chat_request
 from gateway.conversation import Conversation
 from gateway.errors import ContextLengthError, InvalidRequestError
+from gateway.normalize.memory import TurnMemory
 from gateway.normalize.modes import RuleModes
-from gateway.normalize.rule import Context
+from gateway.normalize.recollection import NextTurn, Recollection
+from gateway.normalize.registry import Normalized, RuleSet
+from gateway.normalize.rule import Context, Mode
 from gateway.prefix import PrefixHasher
 from gateway.prompts.matching import HeadIndex
 from gateway.prompts.registered import RegisteredPrompts, RegisteredVersion
 from gateway.prompts.registry import PromptRegistry
-from gateway.rendering import PromptRenderer
+from gateway.rendering import PromptRenderer, RenderedPrompt
 from gateway.threads import PromptThreads
+
+_REMEMBERING = ("echo_repair", "reasoning_restore")
+"""Rules for which answers are remembered; where all of them are off, nothing is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +36,16 @@ class PreparedPrompt:
 
     request: GenerationRequest
     origin: Origin
+    rendered: RenderedPrompt
     prompt_id: str | None = None
     """The registered prompt that was named, or that the tokens begin with."""
+    next_turn: NextTurn | None = None
+    """Remembers the answer; None: it is not to be remembered."""
+
+    @property
+    def conversation(self) -> Conversation:
+        """In canonical form."""
+        return self.origin.normalized.conversation
 
     @property
     def fired_rules(self) -> tuple[str, ...]:
@@ -49,12 +63,14 @@ class Ingress:
         hasher: PrefixHasher,
         threads: PromptThreads,
         prompts: PromptRegistry | None = None,
+        memory: TurnMemory | None = None,
     ) -> None:
         self._modes = modes
         self._renderer = renderer
         self._hasher = hasher
         self._threads = threads
         self._prompts = prompts
+        self._memory = memory or TurnMemory()
 
     async def parse(self, body: bytes) -> ChatRequest:
         """Check a body.
@@ -78,13 +94,13 @@ class Ingress:
             num_bytes += len(named.version.canonical)
         self._renderer.check(conversation)
         rules = self._modes.rule_set(identity.tenant, route, named.compiled.choices if named else None)
-        context = Context(identity.scope)
-        normalized = await self._threads.run(num_bytes, rules.normalize, conversation, context)
+        memory = Recollection(self._memory, identity.scope)
+        normalized, next_turn = await self._threads.run(num_bytes, _normalize, rules, conversation, memory)
         if named is None and self._prompts is not None:
             self._prompts.see(conversation, normalized.conversation, identity)
-        origin = Origin(normalized, rules, context)
+        origin = Origin(normalized, rules, Context(memory.scope, memory))
         prepared = await self._threads.run(num_bytes, self._prepare, request_id, chat, origin, identity, model)
-        return prepared if named is None else replace(prepared, prompt_id=named.prompt.id)
+        return replace(prepared, next_turn=next_turn, prompt_id=named.prompt.id if named else prepared.prompt_id)
 
     def _named(self, reference: PromptReference, identity: Identity) -> RegisteredVersion:
         prompts = self._prompts.registered if self._prompts else RegisteredPrompts()
@@ -93,8 +109,10 @@ class Ingress:
     def _prepare(
         self, request_id: str, chat: ChatRequest, origin: Origin, identity: Identity, model: ModelInfo
     ) -> PreparedPrompt:
-        conversation = origin.normalized.conversation
-        token_ids = self._renderer.token_ids(conversation, max_model_len=model.max_model_len)
+        rendered = self._renderer.render(
+            origin.normalized.conversation, tenant=identity.tenant, max_model_len=model.max_model_len
+        )
+        token_ids = rendered.token_ids
         if not len(token_ids):
             raise InvalidRequestError(
                 "messages: the model's chat template made an empty prompt of them", param="messages"
@@ -117,17 +135,33 @@ class Ingress:
             num_public_tokens=heads.num_public_tokens(token_ids),
         )
         begins_with = heads.match(token_ids, identity.tenant)
-        return PreparedPrompt(request, origin, begins_with.prompt_id if begins_with else None)
+        return PreparedPrompt(request, origin, rendered, begins_with.prompt_id if begins_with else None)
 
     def hash_prompt(self, conversation: Conversation, identity: Identity, model: ModelInfo) -> HashedPrompt:
         """Render, tokenize and hash a conversation as if it were to be sent.
 
         Raises: InvalidRequestError: the template refuses it; ContextLengthError: it is far too long.
         """
-        token_ids = self._renderer.token_ids(conversation, max_model_len=model.max_model_len)
+        rendered = self._renderer.render(conversation, tenant=identity.tenant, max_model_len=model.max_model_len)
         heads = self._prompts.registered.heads if self._prompts else HeadIndex()
-        num_public_tokens = heads.num_public_tokens(token_ids)
-        return self._hasher.prompt(token_ids, identity=identity, model=model, num_public_tokens=num_public_tokens)
+        num_public_tokens = heads.num_public_tokens(rendered.token_ids)
+        return self._hasher.prompt(
+            rendered.token_ids, identity=identity, model=model, num_public_tokens=num_public_tokens
+        )
+
+
+def _normalize(rules: RuleSet, conversation: Conversation, memory: Recollection) -> tuple[Normalized, NextTurn | None]:
+    """Normalize, and find where the answer will stand.
+
+    An answer that goes on with the assistant's own words is no turn by itself.
+    """
+    normalized = rules.normalize(conversation, Context(memory.scope, memory))
+    canonical = normalized.conversation
+    modes = {rules.mode_of(name) for name in _REMEMBERING}
+    if modes == {Mode.OFF} or canonical.messages[-1].role == "assistant":
+        return normalized, None
+    audited = [normalized.audited] if normalized.would_fire else []
+    return normalized, memory.next_turn(canonical, *audited)
 
 
 def _fit(num_prompt_tokens: int, chat: ChatRequest, max_model_len: int) -> int:

@@ -164,7 +164,7 @@ class Accounting:
         return Forms.of(prompts, [step.rule for step in steps], self._borders)
 
     def _audit_forms(self, sent: HashedPrompt, origin: Origin, identity: Identity, model: ModelInfo) -> Forms | None:
-        if not origin.rules.has_audit:
+        if not origin.rules.audit:
             return None
         steps = origin.rules.steps(origin.normalized.conversation, origin.context)
         prompts = [sent, *(self._hash(step.after, identity, model) for step in steps)]

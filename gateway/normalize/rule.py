@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from gateway.conversation import Conversation
 from gateway.errors import InvalidRequestError, shown
+from gateway.normalize.recollection import Recollection
 
 
 class RuleClass(StrEnum):
@@ -37,6 +38,10 @@ class Context:
 
     scope: str = ""
     """Whose conversation it is: nothing remembered for one scope is ever used for another."""
+    memory: Recollection | None = None
+    """What is remembered for this scope; None: nothing is, as where a prompt is registered."""
+    open_slots: Mapping[str, str] = field(default_factory=dict)
+    """Name -> value of the slots of a registered prompt whose marks, `{{name}}`, still stand in the head."""
 
 
 Apply = Callable[[Conversation, Context], Conversation]
@@ -64,6 +69,8 @@ class Rule:
     by_region: bool = False
     """System head and tools come out the same whatever the turns are, and the turns whatever those are. So a head that
     was seen before need not be changed again."""
+    supersedes: frozenset[str] = frozenset()
+    """Rules that do not run where this one does, for they would undo it."""
 
 
 def safe(name: str, version: int, change: Callable[[Conversation], Conversation], *, by_region: bool = False) -> Rule:
@@ -74,6 +81,18 @@ def safe(name: str, version: int, change: Callable[[Conversation], Conversation]
 def opt_in(name: str, version: int, change: Callable[[Conversation], Conversation], *, by_region: bool = False) -> Rule:
     """Make a rule that operators turn on and that takes no parameters."""
     return Rule(name, version, RuleClass.OPT_IN, without_params(change), by_region=by_region)
+
+
+def stateful(
+    name: str, version: int, change: Callable[[Conversation, Recollection], Conversation], default: Mode
+) -> Rule:
+    """Make a rule that takes no parameters and works where there is a memory."""
+
+    def build(params: Params) -> Apply:
+        refuse_others(params, ())
+        return lambda conversation, context: change(conversation, context.memory) if context.memory else conversation
+
+    return Rule(name, version, RuleClass.STATEFUL, build, default)
 
 
 def without_params(change: Callable[[Conversation], Conversation]) -> Callable[[Params], Apply]:

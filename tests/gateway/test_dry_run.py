@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -70,6 +71,17 @@ async def test_canonical_body_keeps_every_field_and_tells_what_fired(
     assert text.endswith("<|turn|>assistant\n")
 
 
+async def test_regions_cover_the_tokens_and_name_their_owners(admin: httpx.AsyncClient, tokenizer: Tokenizer) -> None:
+    answer = await dry(admin, body(tools=[TOOL]))
+    regions, token_ids = answer["regions"], answer["token_ids"]
+    assert [regions[0]["start"], regions[-1]["end"]] == [0, len(token_ids)]
+    assert all(one["end"] == other["start"] for one, other in itertools.pairwise(regions))
+    texts = {entry["owner"]: tokenizer.decode(token_ids[entry["start"] : entry["end"]]) for entry in regions}
+    assert texts["messages[0]"].strip() == "You are kind.  \nBe brief."
+    assert "hi" in texts["messages[1]"]
+    assert '"look"' in texts["tools[0]"]
+
+
 async def test_a_second_run_of_the_canonical_form_changes_nothing(admin: httpx.AsyncClient) -> None:
     once = await dry(admin, body(tools=[TOOL]))
     again = await dry(admin, once["canonical"])
@@ -106,6 +118,15 @@ async def test_scope_follows_tenant_model_and_images_and_nothing_else(admin: htt
     assert "messages[0].content[1].type: got 'image_url', wanted 'text'" in others[2]["render_error"]
 
 
+async def test_nothing_is_remembered_of_a_dry_run(admin: httpx.AsyncClient) -> None:
+    turns = [*body()["messages"], {"role": "assistant", "content": "Yes. "}, {"role": "user", "content": "and?"}]
+    echo = [*turns[:2], {"role": "assistant", "content": "Yes."}, turns[3]]
+    repaired = await dry(admin, {**body(), "messages": echo}, history=[{**body(), "messages": turns}])
+    forgotten = await dry(admin, {**body(), "messages": echo})
+    assert repaired["canonical"]["messages"][2]["content"] == "Yes. "
+    assert forgotten["canonical"]["messages"][2]["content"] == "Yes."
+
+
 @pytest.mark.parametrize(
     ("sent", "param", "says"),
     [
@@ -116,7 +137,7 @@ async def test_scope_follows_tenant_model_and_images_and_nothing_else(admin: htt
         ({"body": body(), "history": [{}]}, "history[0].messages", "history[0].messages: missing"),
         ({"body": body(), "endpoint": "chat"}, "endpoint", "got 'chat', wanted one of chat.completions"),
         ({"body": body(), "mode": "maybe"}, "mode", "got 'maybe'"),
-        ({"body": body(), "rules": [{"name": "x"}]}, "rules.x", "got 'x', wanted names of rules"),
+        ({"body": body(), "rules": [{"name": "x"}]}, "rules.x", "rules.x: unknown, wanted one of"),
         ({"body": body(), "rules": [{"name": "drop_leading_bom"}] * 2}, "rules[1].name", "twice"),
         ({"body": body(), "rules": [{"name": "drop_leading_bom", "params": {"x": 1}}]}, "params.x", "wanted none"),
         ({"body": body(), "x": 1}, "x", "unknown"),
