@@ -74,13 +74,13 @@ class Model:
     block_size: int = 32
 
     @classmethod
-    def of_files(cls, files: ModelFiles, template: str, block_size: int = 32) -> Model:
+    def of_files(cls, files: ModelFiles, template: str, *, end_of_turn: str, block_size: int = 32) -> Model:
         """Read a tokenizer; the template is ours, for few small models have one with tools."""
         tokenizer = Tokenizer(files.tokenizer_file)
         special_tokens = {"bos_token": files.bos_token, "eos_token": files.eos_token}
         renderer = PromptRenderer(ChatTemplate(template, special_tokens=special_tokens), tokenizer)
-        (end_of_turn,) = tokenizer.encode(files.eos_token).tolist()
-        return cls(renderer, end_of_turn, block_size)
+        (end_id,) = tokenizer.encode(end_of_turn).tolist()
+        return cls(renderer, end_id, block_size)
 
     def answer_ids(self, prompt: TokenArray, conversation: Conversation, answer: Message) -> list[int]:
         """The tokens that an engine would have written for an answer, without the one that ended it."""
@@ -235,7 +235,8 @@ class _Player:
         from engine import model_store  # here, so that tests need no engine
 
         found = model_store.resolve("smollm2-135m-instruct")
-        self._model = Model.of_files(ModelFiles.from_folder(found.folder, found.name), TEMPLATE.read_text())
+        files = ModelFiles.from_folder(found.folder, found.name)
+        self._model = Model.of_files(files, TEMPLATE.read_text(), end_of_turn="<|im_end|>")
         self._options = options
         self._sets = read_folder(options.folder)
 
