@@ -1,11 +1,12 @@
-"""What accounting costs: CPU time of the gateway per request, with the sample and without it, in turns.
+"""What accounting costs: CPU time per request, with the sample and without it, in turns.
 
     python -m benchmarks.accounting
 
-The whole gateway answers chats of several turns, over a stub in the engine's place that gives one token, so what the
-engine takes, which is far more, is not in it. Some requests carry a client's accounting line in front of a long system
-text: a rule fires in each, and for the sample the prompt is rendered and tokenized once more as it came. What the sample
-costs is taken from runs with every family in it.
+The gateway answers chats of several turns, over a stub in the engine's place. Some requests carry a client's accounting
+line in front of a long system text: a rule fires in each, and for the sample the prompt is rendered and tokenized once
+more as it came. What the sample costs is taken from runs with every family in it. It is set beside what `prefixgate serve`
+takes for such a request, gateway and engine together: one with a cached history and 32 tokens of answer, the cheapest
+that is worth the name.
 """
 
 from __future__ import annotations
@@ -13,12 +14,16 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import statistics
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
+
+import httpx
 
 from benchmarks.machine import describe
 from engine import model_store
@@ -28,6 +33,7 @@ from gateway.model_files import ModelFiles
 from gateway.settings import Settings
 from prefixcache.interface import PrefixCacheConfig
 from tests.gateway.support.fake_backend import FakeBackend
+from tests.support.server import Server
 
 SAMPLING = Settings.model_fields["accounting_sampling"].default
 WANTED = 0.01
@@ -116,6 +122,30 @@ async def cpu_seconds(files: ModelFiles, sampling: float, made: Sequence[bytes])
     return seconds / len(made)
 
 
+def server_cpu_seconds(made: Sequence[bytes]) -> float:
+    """CPU time of gateway and engine for a request of a chat that goes on, median."""
+    taken = []
+    with Server([]) as server:
+        name = httpx.get(f"{server.url}/v1/models").json()["data"][0]["id"]
+        process_ids = [server.process.pid, *_children(server.process.pid)]
+        for body in made[::NUM_FAMILIES]:
+            start = sum(map(_cpu_seconds_of, process_ids))
+            chat = json.loads(body) | {"model": name, "max_tokens": 32, "ignore_eos": True}
+            httpx.post(server.url + PATH, json=chat, timeout=300).raise_for_status()
+            taken.append(sum(map(_cpu_seconds_of, process_ids)) - start)
+    return statistics.median(taken[1:])
+
+
+def _children(process_id: int) -> list[int]:
+    tasks = Path(f"/proc/{process_id}/task").iterdir()
+    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
+
+
+def _cpu_seconds_of(process_id: int) -> float:
+    fields = Path(f"/proc/{process_id}/stat").read_text().rpartition(") ")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def measure(files: ModelFiles, *, has_header: bool, num_rounds: int) -> dict[str, float]:
     """Medians over rounds, each with every setting in turn."""
     made = bodies(has_header=has_header)
@@ -135,16 +165,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     found = model_store.resolve("smollm2-135m-instruct")
     files = ModelFiles.from_folder(found.folder, "bench")
     print(describe())
+    whole = server_cpu_seconds(bodies(has_header=False))
+    print(f"gateway and engine: {1e3 * whole:.0f} ms a request")
     is_fine = True
     for has_header, name in ((False, "no rule fires"), (True, "a rule fires in each request")):
         seconds = measure(files, has_header=has_header, num_rounds=args.rounds)
         more = seconds["sampled"] - seconds["off"]
-        share = SAMPLING * more / seconds["off"]
-        is_fine &= share <= WANTED
+        is_fine &= SAMPLING * more <= WANTED * whole
         print(
-            f"{name:30} {1e6 * seconds['off']:7.0f} µs a request, {1e6 * more:+7.0f} µs where it is sampled: "
-            f"{share:+.2%} at a sampling of {SAMPLING} (wanted <= {WANTED:.0%}); "
-            f"not sampled {1e6 * (seconds['hashed'] - seconds['off']):+.0f} µs"
+            f"{name}: gateway {1e6 * seconds['off']:.0f} µs, {1e6 * (seconds['hashed'] - seconds['off']):+.0f} µs where the "
+            f"request is not in the sample, {1e6 * more:+.0f} µs where it is; at a sampling of {SAMPLING} that is "
+            f"{SAMPLING * more / seconds['off']:+.2%} of the gateway's and {SAMPLING * more / whole:+.3%} of all (wanted: "
+            f"<= {WANTED:.0%})"
         )
     return int(not is_fine)
 
