@@ -109,6 +109,14 @@ class Recollection:
                 turns[index] = turn
         return turns
 
+    def token_ids_of(self, conversation: Conversation) -> dict[int, TokenArray]:
+        """Return the tokens of the turns that were returned under this head, by the index of the message.
+
+        They stand for the message only where they decode to what is rendered of it.
+        """
+        turns = self.turns_of(conversation, same_head=True)
+        return {index: turn.token_ids for index, turn in turns.items() if turn.token_ids is not None}
+
     def next_turn(self, *conversations: Conversation) -> NextTurn:
         """Find where the answer to a prompt will stand.
 
