@@ -19,6 +19,9 @@ from gateway.chat import PATH as CHAT_PATH
 from gateway.chat import PING_SECONDS, ChatCompletions, ChatServices
 from gateway.dry_run import DryRun
 from gateway.errors import GatewayError, StorageUnavailableError, problem_of
+from gateway.explain.diagnostics import Diagnostics
+from gateway.explain.records import PromptRecords
+from gateway.explain.report import MissReports
 from gateway.ingress import Ingress
 from gateway.metrics import GatewayMetrics
 from gateway.middleware import BodyLimit, RequestContext
@@ -78,7 +81,7 @@ def create_app(
     special_tokens = {"bos_token": model_files.bos_token, "eos_token": model_files.eos_token}
     template = ChatTemplate(model_files.chat_template, special_tokens=special_tokens)
     threads = PromptThreads()
-    recent = RecentRequests()
+    recent, records = RecentRequests(), PromptRecords()
     modes, renderer, hasher = RuleModes(rules or built_in_rules()), PromptRenderer(template, tokenizer), PrefixHasher()
     prompts = rule_settings = None
     if store is not None:
@@ -101,6 +104,7 @@ def create_app(
         authenticator=authenticator,
         metrics=metrics,
         recent=recent,
+        diagnostics=Diagnostics(backend, records),
         log=store.log if store else None,
         ping_seconds=ping_seconds,
     )
@@ -119,6 +123,7 @@ def create_app(
         rules=rule_settings,
         modes=modes,
         dry_run=DryRun(modes, renderer),
+        reports=MissReports(backend, records, tokenizer, modes, shows_content=settings.store_content),
     )
     paths = [route.path for route in [*routes, *admin.routes] if isinstance(route, Route) and "{" not in route.path]
 

@@ -63,15 +63,14 @@ class DryRun:
         rules = self._modes.registry.rule_set(_in_mode({**choices, **request.choices}, request.mode))
         scope = Identity(request.tenant).scope
         memory = TurnMemory()
-        history = [_conversation(f"history[{index}]", earlier) for index, earlier in enumerate(request.history)]
-        remember_history(history, rules, memory=memory, scope=scope)
-        context = Context(scope, Recollection(memory, scope))
+        earlier = [_conversation(f"history[{index}]", body) for index, body in enumerate(request.history)]
+        remember_history(earlier, rules, memory=memory, scope=scope)
         raw = _conversation("body", request.body)
-        canonical = rules.normalize(raw, context).conversation
+        canonical = rules.normalize(raw, Context(scope, Recollection(memory, scope))).conversation
         return {
             "canonical": body_of(canonical),
             **self._rendered(canonical, model),
-            "rules": self._report(rules, raw, context),
+            "rules": self._report(rules, raw, Context(scope, Recollection(memory, scope))),
             "scope": _namespace(canonical, scope, model),
         }
 

@@ -6,12 +6,13 @@ import re
 import unicodedata
 
 from gateway.conversation import Content
-from gateway.normalize.head_text import change_head, change_outside_fences
+from gateway.normalize.head_text import NO_BREAK_SPACES, change_head, change_outside_fences
 from gateway.normalize.rule import Rule, opt_in
 
-_NO_BREAK_SPACES = re.compile("[\u00a0\u202f]")
-_VARIA = "\u1fef"
-"""The one character whose composed form is a fence sign (a backtick); it stays, or texts would become fences."""
+_NO_BREAK_SPACE = re.compile(f"[{NO_BREAK_SPACES}](?![{NO_BREAK_SPACES} ]*(?:```|~~~))")
+"""Not where it keeps a line from being a fence."""
+_BECOME_SIGNS = re.compile("([\u1fef\u037e])")
+"""Their composed forms are a backtick and a semicolon: they stay, or texts would become fences and headers."""
 
 
 def nfc_system() -> Rule:
@@ -20,7 +21,8 @@ def nfc_system() -> Rule:
     def compose(run: str) -> str:
         if unicodedata.is_normalized("NFC", run):
             return run
-        return _VARIA.join(unicodedata.normalize("NFC", piece) for piece in run.split(_VARIA))
+        pieces = _BECOME_SIGNS.split(run)
+        return "".join(piece if _BECOME_SIGNS.match(piece) else unicodedata.normalize("NFC", piece) for piece in pieces)
 
     def apply(content: Content) -> Content:
         return change_outside_fences(content, compose)
@@ -32,6 +34,6 @@ def nbsp_to_space_system() -> Rule:
     """Write no-break spaces of the system text, outside fences, as blanks; joiners and other invisible signs stay."""
 
     def apply(content: Content) -> Content:
-        return change_outside_fences(content, lambda run: _NO_BREAK_SPACES.sub(" ", run))
+        return change_outside_fences(content, lambda run: _NO_BREAK_SPACE.sub(" ", run))
 
     return opt_in("nbsp_to_space_system", 1, change_head(apply), by_region=True)

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 from gateway.conversation import Conversation, Message
-from gateway.normalize.head_text import BOM, WHITE_SPACE
+from gateway.normalize.head_text import AROUND
 from gateway.normalize.rule import Rule, safe
 
 _FIELD = r"[ \t]*cc[a-z_]{0,32}=[^;\s]{0,128}(?:;|(?=[ \t]*\r*(?:\n|\Z)))"
@@ -41,12 +41,12 @@ def _stripped(message: Message) -> Message:
 
 
 def _without_header(text: str) -> str | None:
-    """Look past white space and byte order marks, which other rules drop."""
-    start = len(text) - len(text.lstrip(WHITE_SPACE + BOM))
+    """Look past what other rules drop from the start."""
+    start = len(text) - len(text.lstrip(AROUND))
     for header in _HEADERS:
         if match := header.match(text, start):
             rest = text[:start] + text[match.end() :]
-            return rest if rest.strip(WHITE_SPACE + BOM) else ""
+            return rest if rest.strip(AROUND) else ""
     return None
 
 

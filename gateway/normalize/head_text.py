@@ -14,6 +14,9 @@ from gateway.conversation import Content, Conversation, map_texts, texts_of
 WHITE_SPACE = " \t\n\r\f\v"
 """ASCII only: a no-break or zero-width space may be meant."""
 BOM = "\ufeff"
+NO_BREAK_SPACES = "\u00a0\u202f"
+AROUND = WHITE_SPACE + BOM + NO_BREAK_SPACES
+"""What one rule or another drops from the start: looked past, so that it does not matter which rule comes first."""
 _FENCE = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})")
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
@@ -36,9 +39,10 @@ def change_head(change: Callable[[Content], Content]) -> Callable[[Conversation]
 def change_outside_fences(content: Content, change: Callable[[str], str]) -> Content:
     """Change runs of lines that are in no fence; the lines that open and close one are not in it."""
     texts, fence = [], None
-    for text in texts_of(content):
-        pieces, fence = split_fences(text, fence)
-        texts.append("".join(piece if fenced else change(piece) for piece, fenced in pieces))
+    for index, text in enumerate(texts_of(content)):
+        start = 0 if index else len(text) - len(text.lstrip(AROUND))
+        pieces, fence = split_fences(text[start:], fence)
+        texts.append(change(text[:start]) + "".join(piece if fenced else change(piece) for piece, fenced in pieces))
     return with_texts(content, texts)
 
 

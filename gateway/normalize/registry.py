@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from gateway.conversation import Conversation, body_of
-from gateway.errors import InvalidRequestError, shown
+from gateway.conversation import Conversation
+from gateway.errors import InvalidRequestError
 from gateway.normalize.head_memo import HeadMemo
 from gateway.normalize.rule import Apply, Context, Mode, Params, Rule
-from gateway.normalize.run import KnownHead, Run, Runnable, Runner, Step
+from gateway.normalize.run import KnownHead, Runnable, Runner, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,12 @@ class Normalized:
 
 
 class RuleSet:
-    """Rules that are on or in audit mode, ready to run."""
+    """Rules that are on or in audit mode, ready to run.
+
+    Attributes:
+        on: names of those that are on.
+        audit: names of those in audit mode.
+    """
 
     def __init__(self, rules: Sequence[tuple[Rule, Params, Mode]], memo: HeadMemo[KnownHead]) -> None:
         """Build the rules.
@@ -49,29 +54,28 @@ class RuleSet:
         Raises: InvalidRequestError: a parameter is wrong.
         """
         built = [(rule, rule.build(params), params, mode) for rule, params, mode in rules]
-        self._modes = {rule.name: mode for rule, _, mode in rules}
-        self._audit = frozenset(rule.name for rule, _, mode in rules if mode is Mode.AUDIT)
-        self._all = _runner([(rule, apply, params) for rule, apply, params, _ in built], memo)
-        self._on = _runner([(rule, apply, params) for rule, apply, params, mode in built if mode is Mode.ON], memo)
+        self.on = frozenset(rule.name for rule, _, mode in rules if mode is Mode.ON)
+        self.audit = frozenset(rule.name for rule, _, mode in rules if mode is Mode.AUDIT)
+        self._run_all = _runner([(rule, apply, params) for rule, apply, params, _ in built], memo)
+        self._run_on = _runner([(rule, apply, params) for rule, apply, params, mode in built if mode is Mode.ON], memo)
 
     def mode_of(self, name: str) -> Mode:
         """Return how a rule runs here."""
-        return self._modes.get(name, Mode.OFF)
+        return Mode.ON if name in self.on else Mode.AUDIT if name in self.audit else Mode.OFF
 
     def steps(self, conversation: Conversation, context: Context) -> tuple[Step, ...]:
         """Apply every rule once, those in audit mode too; return what each that fired changed, in order."""
-        return self._all.run(conversation, context).steps
+        return self._run_all.run(conversation, context).steps
 
     def normalize(self, conversation: Conversation, context: Context = Context()) -> Normalized:  # noqa: B008 -- frozen
         """Apply every rule once."""
-        run = self._on.run(conversation, context)
+        run = self._run_on.run(conversation, context)
         canonical = run.conversation
-        if not self._audit:
+        if not self.audit:
             return Normalized(canonical, run.fired, canonical)
-        audit = self._all.run(conversation, context)
-        would_fire = tuple(name for name in audit.fired if name in self._audit)
-        audited = canonical if _is_same(audit, run) else audit.conversation
-        return Normalized(canonical, run.fired, audited, would_fire)
+        audit = self._run_all.run(conversation, context)
+        would_fire = tuple(name for name in audit.fired if name in self.audit)
+        return Normalized(canonical, run.fired, audit.conversation if would_fire else canonical, would_fire)
 
 
 class RuleRegistry:
@@ -107,7 +111,7 @@ class RuleRegistry:
         for name in names:
             if name not in known:
                 raise InvalidRequestError(
-                    f"rules: got {shown(name)}, wanted names of rules: {', '.join(known)}", param=f"rules.{name}"
+                    f"rules.{name}: unknown, wanted one of {', '.join(known)}", param=f"rules.{name}"
                 )
 
 
@@ -116,10 +120,3 @@ def _runner(rules: Sequence[tuple[Rule, Apply, Params]], memo: HeadMemo[KnownHea
     rules = [entry for entry in rules if entry[0].name not in superseded]
     signature = orjson.dumps([(rule.name, rule.version, dict(params)) for rule, _, params in rules]).decode()
     return Runner([Runnable(rule.name, apply, rule.by_region) for rule, apply, _ in rules], signature, memo)
-
-
-def _is_same(audit: Run, run: Run) -> bool:
-    """Whether the rules in audit mode make no difference; equal dicts may still be printed differently."""
-    if audit.fired == run.fired:
-        return True
-    return orjson.dumps(body_of(audit.conversation)) == orjson.dumps(body_of(run.conversation))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -40,6 +40,8 @@ class Context:
     """Whose conversation it is: nothing remembered for one scope is ever used for another."""
     memory: Recollection | None = None
     """What is remembered for this scope; None: nothing is, as where a prompt is registered."""
+    open_slots: Mapping[str, str] = field(default_factory=dict)
+    """Name -> value of the slots of a registered prompt whose marks, `{{name}}`, still stand in the head."""
 
 
 Apply = Callable[[Conversation, Context], Conversation]

@@ -106,6 +106,15 @@ async def test_scope_follows_tenant_model_and_images_and_nothing_else(admin: htt
     assert "messages[0].content[1].type: got 'image_url', wanted 'text'" in others[2]["render_error"]
 
 
+async def test_nothing_is_remembered_of_a_dry_run(admin: httpx.AsyncClient) -> None:
+    turns = [*body()["messages"], {"role": "assistant", "content": "Yes. "}, {"role": "user", "content": "and?"}]
+    echo = [*turns[:2], {"role": "assistant", "content": "Yes."}, turns[3]]
+    repaired = await dry(admin, {**body(), "messages": echo}, history=[{**body(), "messages": turns}])
+    forgotten = await dry(admin, {**body(), "messages": echo})
+    assert repaired["canonical"]["messages"][2]["content"] == "Yes. "
+    assert forgotten["canonical"]["messages"][2]["content"] == "Yes."
+
+
 @pytest.mark.parametrize(
     ("sent", "param", "says"),
     [
@@ -116,7 +125,7 @@ async def test_scope_follows_tenant_model_and_images_and_nothing_else(admin: htt
         ({"body": body(), "history": [{}]}, "history[0].messages", "history[0].messages: missing"),
         ({"body": body(), "endpoint": "chat"}, "endpoint", "got 'chat', wanted one of chat.completions"),
         ({"body": body(), "mode": "maybe"}, "mode", "got 'maybe'"),
-        ({"body": body(), "rules": [{"name": "x"}]}, "rules.x", "got 'x', wanted names of rules"),
+        ({"body": body(), "rules": [{"name": "x"}]}, "rules.x", "rules.x: unknown, wanted one of"),
         ({"body": body(), "rules": [{"name": "drop_leading_bom"}] * 2}, "rules[1].name", "twice"),
         ({"body": body(), "rules": [{"name": "drop_leading_bom", "params": {"x": 1}}]}, "params.x", "wanted none"),
         ({"body": body(), "x": 1}, "x", "unknown"),

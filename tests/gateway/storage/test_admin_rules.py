@@ -76,7 +76,7 @@ async def test_registered_prompt_follows_the_modes_of_its_tenant(gateway: Gatewa
 @pytest.mark.parametrize(
     ("rule", "body", "param", "says"),
     [
-        ("nope", {"mode": "on"}, "rules.nope", "got 'nope', wanted names of rules"),
+        ("nope", {"mode": "on"}, "rules.nope", "rules.nope: unknown, wanted one of"),
         (RULE, {"mode": "maybe"}, "mode", "got 'maybe', wanted"),
         (RULE, {}, "mode", "missing"),
         (RULE, {"mode": "on", "params": {"x": 1}}, "params.x", "got 'x', wanted none"),

@@ -63,7 +63,7 @@ async def test_chat_that_names_a_prompt_wrongly_is_told(
         ({"name": "x", "retention": {"expires_at": PAST}}, 400, "retention.expires_at", "wanted a time to come"),
         ({"name": "x", "retention": {"pin": "yes"}}, 400, "retention.pin", "got 'yes'"),
         ({"name": "x", "retention": {"priority": -1}}, 400, "retention.priority", "got -1"),
-        ({"name": "x", "rules": {"no_such": "off"}}, 400, "rules.no_such", "wanted names of rules"),
+        ({"name": "x", "rules": {"no_such": "off"}}, 400, "rules.no_such", "unknown, wanted one of"),
         ({"name": "x", "tools": [{"type": "function"}]}, 400, "tools[0].function", "wanted"),
         ({"name": "x", "owner": "me"}, 400, "owner", "unknown"),
     ],
