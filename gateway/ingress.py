@@ -22,7 +22,7 @@ from gateway.prefix import PrefixHasher
 from gateway.prompts.matching import HeadIndex
 from gateway.prompts.registered import RegisteredPrompts, RegisteredVersion
 from gateway.prompts.registry import PromptRegistry
-from gateway.rendering import PromptRenderer
+from gateway.rendering import PromptRenderer, RenderedPrompt
 from gateway.threads import PromptThreads
 from gateway.tokenizer import TokenArray
 
@@ -35,6 +35,9 @@ class PreparedPrompt:
     """A request for the engine, and what was done to the prompt on the way."""
 
     request: GenerationRequest
+    conversation: Conversation
+    """In canonical form."""
+    rendered: RenderedPrompt
     fired_rules: tuple[str, ...]
     prompt_id: str | None = None
     """The registered prompt that was named, or that the tokens begin with."""
@@ -108,12 +111,13 @@ class Ingress:
     def _prepare(
         self, request_id: str, chat: ChatRequest, canonical: _Canonical, identity: Identity, model: ModelInfo
     ) -> PreparedPrompt:
-        token_ids = self._renderer.render(
+        rendered = self._renderer.render(
             canonical.conversation,
-            tenant=identity.scope,
+            tenant=identity.tenant,
             max_model_len=model.max_model_len,
             spans=canonical.written_ids,
-        ).token_ids
+        )
+        token_ids = rendered.token_ids
         if not len(token_ids):
             raise InvalidRequestError(
                 "messages: the model's chat template made an empty prompt of them", param="messages"
@@ -137,7 +141,12 @@ class Ingress:
         )
         begins_with = heads.match(token_ids, identity.tenant)
         return PreparedPrompt(
-            request, canonical.fired, begins_with.prompt_id if begins_with else None, canonical.next_turn
+            request,
+            canonical.conversation,
+            rendered,
+            canonical.fired,
+            begins_with.prompt_id if begins_with else None,
+            canonical.next_turn,
         )
 
 
@@ -151,7 +160,7 @@ def _normalize(rules: RuleSet, conversation: Conversation, memory: Recollection)
     modes = {rules.mode_of(name) for name in _REMEMBERING}
     next_turn = None
     if modes != {Mode.OFF} and canonical.messages[-1].role != "assistant":
-        next_turn = memory.next_turn(canonical, *([normalized.audited] if normalized.would_fire else []))
+        next_turn = memory.next_turn(canonical, normalized.audited)
     gives_back = rules.mode_of("echo_repair") is Mode.ON
     return _Canonical(canonical, normalized.fired, memory.token_ids_of(canonical) if gives_back else {}, next_turn)
 

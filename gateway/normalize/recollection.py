@@ -123,7 +123,8 @@ class Recollection:
         Args:
             conversations: forms of the prompt in which it may come back.
         """
-        places = {place: None for conversation in conversations for *_, place in [self.places(conversation)]}
+        different = {id(conversation): conversation for conversation in conversations}.values()
+        places = {place: None for conversation in different for *_, place in [self.places(conversation)]}
         return NextTurn(self, tuple(places))
 
     def remember(self, place: Place, message: Message, token_ids: Sequence[int] | None = None) -> None:

@@ -70,7 +70,7 @@ async def test_more_waiting_bytes_than_the_limit_are_refused_and_one_alone_never
 class NamingRenderer(PromptRenderer):
     name = ""
 
-    def render(self, _: Conversation, **__: object) -> RenderedPrompt:
+    def render(self, conversation: Conversation, **_: object) -> RenderedPrompt:  # type: ignore[override]
         self.name = thread_name()
         return super().render(Conversation((Message("user", "hi"),)))
 

@@ -57,7 +57,9 @@ async def test_repeated_prompt_is_a_hit_and_a_changed_one_is_told(client: httpx.
         body = events(answer)[-2] if stream else answer.json()
         told.append((body["diagnostics"], body["prompt_cache_diagnostics"]))
     assert told[0] == (None, {"type": "cache_hit"})
-    assert told[1] == ({"cache_miss_reason": {"type": "unavailable"}}, {"type": "unavailable"})  # no regions yet
+    anthropic, openai = told[1][0]["cache_miss_reason"], told[1][1]
+    assert (anthropic["type"], openai["type"], openai["reason"]) == ("messages_changed", "cache_miss", "input_changed")
+    assert anthropic["cache_missed_input_tokens"] == openai["cache_missed_tokens"] > 0
 
 
 async def test_engine_that_does_not_answer_is_unavailable_and_no_error(

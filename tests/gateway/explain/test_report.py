@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx
@@ -96,7 +96,28 @@ def test_records_are_forgotten_oldest_first() -> None:
 
 
 def record_of(name: str, place: Place | None, *tools: str) -> PromptRecord:
-    return PromptRecord(name, f"request {name}", "acme", ROUTE, 40, place, tools)
+    rendered = None if place is None else Laid([place])
+    roles = () if place is None else (place.kind.value,)
+    return PromptRecord(name, f"request {name}", "acme", ROUTE, 40, place.start if place else 0, roles, tools, rendered)
+
+
+@dataclass
+class Laid:
+    """A prompt whose regions are known."""
+
+    regions: list[Place]
+    num_chars: int = 10
+
+
+def test_texts_are_forgotten_before_the_records() -> None:
+    place = Place("messages[0]", Kind.SYSTEM, 0, 9)
+    records = PromptRecords(max_chars=20)
+    for name in "abc":
+        records.note(record_of(name, place))
+    assert [bool(records.find(name).rendered) for name in "abc"] == [False, True, True]
+    records.note(record_of("b", None))
+    records.note(record_of("d", place))
+    assert [bool(records.find(name).rendered) for name in "abcd"] == [False, False, True, True]
 
 
 def explanation_of(tokenizer: Tokenizer, before: str, prompt: str, cached: str, **fields: Any) -> Explanation:
