@@ -111,6 +111,22 @@ def bench_allocation(random: np.random.Generator) -> None:
     report("  of it allocate (evict, index, reference)", admit, "us")
 
 
+def bench_chat(random: np.random.Generator) -> None:
+    """Prompts of one application: 1,024 tokens in common, then 1,024 of their own, beside many that differ there."""
+    cache = make_cache(4096)
+    head = random.integers(0, 50_000, 1024, dtype=np.int32)
+    times = []
+    for _ in range(300):
+        tail = random.integers(0, 50_000, 1024, dtype=np.int32)
+        tail[0] = 7  # the nearest ones begin alike
+        tokens = np.concatenate([head, tail])
+        prompt = Prompt(tokens, hash_blocks(tokens, block_size=BLOCK_SIZE, scopes=SCOPES, seed=0), SCOPES, 0)
+        start = perf_counter()
+        serve(cache, prompt)
+        times.append(perf_counter() - start)
+    report("match, admit, commit and free a chat of 2,048 tokens", statistics.median(times[100:]) * 1e6, "us")
+
+
 def bench_memory(random: np.random.Generator, num_blocks: int) -> None:
     blocks_a_prompt = 1000
     gc.collect()
@@ -163,6 +179,7 @@ def main() -> None:
     bench_hashing(random)
     bench_match(random)
     bench_allocation(random)
+    bench_chat(random)
     bench_memory(random, options.blocks)
 
 

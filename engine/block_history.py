@@ -1,4 +1,7 @@
-"""Block tables for whoever wants to see them: those of running requests, and the last ones that ended. Loads no torch."""
+"""What is remembered of requests: block tables of those that run and that ended last, and what was cached for them.
+
+Loads no torch.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from engine.calls import RequestBlocks
+from engine.explanations import Explanations
 from engine.request import Request
 from prefixcache import PrefixCache
 from prefixcache.table_view import TableView
@@ -42,6 +46,7 @@ class BlockHistory:
         self._max_blocks = max_blocks
         self._ended: OrderedDict[str, _Seen] = OrderedDict()
         self._num_blocks = 0
+        self.explanations = Explanations()
 
     def view(self, request: Request) -> RequestBlocks:
         """Look at a request that waits or runs."""

@@ -60,14 +60,30 @@ class GetBlocks(msgspec.Struct, frozen=True, tag="blocks"):
 
 
 class ExplainPrompt(HashedPrompt, frozen=True, tag="explain"):
-    """Ask what of a prompt is cached, and why the rest is not. Answered by `Explained`."""
+    """Ask what of a prompt is cached now, and why the rest is not. Answered by `Explained`."""
 
     reveal_other_scopes: bool = False
     """For the operator only."""
 
 
+class ExplainRequest(msgspec.Struct, frozen=True, tag="explain_request"):
+    """Ask the same of a request at its first admission. Answered by `Explained`, or `NotFound` if that is long ago."""
+
+    request_id: str
+    reveal_other_scopes: bool = False
+    """For the operator only."""
+
+
 Order = (
-    WarmPrompt | PinPrompt | UnpinPrompt | PrioritizePrompt | EndPriority | SetCacheOptions | GetBlocks | ExplainPrompt
+    WarmPrompt
+    | PinPrompt
+    | UnpinPrompt
+    | PrioritizePrompt
+    | EndPriority
+    | SetCacheOptions
+    | GetBlocks
+    | ExplainPrompt
+    | ExplainRequest
 )
 
 
@@ -148,9 +164,11 @@ class RequestBlocks(msgspec.Struct, frozen=True, tag="request_blocks"):
 
 
 class Explained(msgspec.Struct, frozen=True, tag="explained"):
-    """What of a prompt is cached."""
+    """What of a prompt is, or was, cached."""
 
     explanation: Explanation
+    nearest_request_id: str | None
+    """Who computed the nearest cached chain; None: a warm-up, or it is forgotten."""
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):

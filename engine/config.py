@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from engine.kv_layout import check_format, check_skip_layers
+from engine.kv_layout import DEFAULT_KV_FORMAT, check_format, check_skip_layers
 
 MODEL_IMPLS = ("auto", "lean", "transformers")
 QUANTIZATIONS = ("auto", "none", "int8")
@@ -27,7 +27,7 @@ class CacheConfig:
     """Bytes of the pool; None: sized from the memory that is free."""
     gpu_memory_utilization: float = 0.85
     """On a GPU: most of its memory that weights, activations, the pool and other programs may take together."""
-    kv_cache_dtype: str = "int8/hadamard"
+    kv_cache_dtype: str = DEFAULT_KV_FORMAT
     """`auto`: the model's dtype; or a format of `engine.kv_layout.KV_FORMATS`."""
     kv_skip_layers: str = "auto"
     """Layers that stay unquantized: `none`, a list such as `0,5` or `first:1,last:4`, or `auto`: those whose keys have

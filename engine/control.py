@@ -14,6 +14,7 @@ from engine.calls import (
     EndPriority,
     Explained,
     ExplainPrompt,
+    ExplainRequest,
     GetBlocks,
     NotFound,
     Order,
@@ -34,7 +35,7 @@ from engine.prompt import HashedPrompt, checked_prompt
 from engine.scheduler import Scheduler
 from engine.warm_up import WarmUps
 from prefixcache import PrefixCache
-from prefixcache.interface import Pin, Prompt
+from prefixcache.interface import Explanation, Pin, Prompt
 from prefixcache.retention import Priority
 
 
@@ -87,9 +88,9 @@ class EngineControl:
             case PrioritizePrompt():
                 return self._prioritize(order, prompt)
             case ExplainPrompt():
-                return Explained(self._cache.explain(prompt, reveal_other_scopes=order.reveal_other_scopes))
+                return self._explained(prompt, self._cache.explain(prompt), reveal=order.reveal_other_scopes)
 
-    def _perform(self, order: UnpinPrompt | EndPriority | SetCacheOptions | GetBlocks) -> Outcome:
+    def _perform(self, order: UnpinPrompt | EndPriority | SetCacheOptions | GetBlocks | ExplainRequest) -> Outcome:
         match order:
             case UnpinPrompt(handle):
                 pin = self._pins.pop(handle, None)
@@ -108,6 +109,16 @@ class EngineControl:
                 return self._set_options(order)
             case GetBlocks(request_id):
                 return self._blocks(request_id)
+            case ExplainRequest(request_id, reveal):
+                kept = self._scheduler.history.explanations.of(request_id)
+                if kept is None:
+                    return NotFound(f"no request {request_id!r} was admitted lately")
+                return self._explained(kept.prompt, kept.explanation, reveal=reveal)
+
+    def _explained(self, prompt: Prompt, explanation: Explanation, *, reveal: bool) -> Explained:
+        if reveal:
+            explanation = self._cache.reveal(prompt, explanation)
+        return Explained(explanation, self._scheduler.history.explanations.request_id(explanation.owner))
 
     def _pin(self, handle: str, prompt: Prompt) -> Pinned:
         """Pin, in place of what the handle names now; when that is refused the old pin stays."""

@@ -17,3 +17,8 @@ class SchedulerCounters:
     """Of those, taken from the cache."""
     generated_tokens: int = 0
     """Sampled."""
+
+    def admit(self, num_prompt_tokens: int, num_cached_tokens: int) -> None:
+        """Count a request's first admission."""
+        self.prompt_tokens += num_prompt_tokens
+        self.cached_tokens += num_cached_tokens

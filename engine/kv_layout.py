@@ -17,6 +17,7 @@ KV_FORMATS = (
     "int8/per_group_128",
     "int8/per_channel",
 )
+DEFAULT_KV_FORMAT = "int8/hadamard"
 """`kernels.quant.SERVED_FORMATS`, for those who must not load torch; a test says that they are equal."""
 PER_CHANNEL = "int8/per_channel"
 """The format whose blocks are quantized as a whole, when they are full."""

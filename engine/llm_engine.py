@@ -118,6 +118,7 @@ class LLMEngine:
         Raises: InvalidRequestError: it can never be served, or is malformed.
         """
         prompt = checked_prompt(message, vocab_size=self._runner.vocab_size)
+        prompt = dataclasses.replace(prompt, num_earlier_blocks=message.num_earlier_blocks)
         self._check(message, prompt)
         seed = message.sampling.seed if message.sampling.seed is not None else next(self._seeds)
         self.scheduler.add(Request(message.request_id, prompt, message.sampling, seed=seed, tenant=message.tenant))

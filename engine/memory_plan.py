@@ -42,7 +42,7 @@ class Workload:
                 raise ValueError(f"{name.removesuffix('_tokens')}: got {getattr(self, name)}, wanted at least {least}")
         if self.shared_tokens > self.context_tokens:
             raise ValueError(
-                f"shared tokens: got {self.shared_tokens}, wanted at most the context, {self.context_tokens}"
+                f"--shared-tokens: got {self.shared_tokens}, wanted at most the context, {self.context_tokens}"
             )
 
 

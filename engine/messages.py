@@ -36,6 +36,8 @@ class AddRequest(HashedPrompt, frozen=True, tag="add"):
     request_id: str
     """Unique for the life of the worker."""
     sampling: SamplingParams
+    num_earlier_blocks: int = 0
+    """Leading full blocks of the prompt that an earlier life of the worker had."""
     tenant: str = ""
     """For fair sharing; empty: nobody's."""
 
@@ -83,6 +85,8 @@ class Admitted(msgspec.Struct, frozen=True, tag="admitted"):
     num_cached_tokens: int
     reasons: dict[str, int]
     """Prompt blocks by reason."""
+    num_common_tokens: int
+    """Leading tokens that are cached in the nearest chain, whether or not they were taken from it."""
 
 
 class TokenOutput(msgspec.Struct, frozen=True, array_like=True):

@@ -47,7 +47,7 @@ class Scheduler:
         self._answers: dict[str, list[Request]] = {}  # by the client's id, those that have not ended
         self._running: list[Request] = []  # oldest first
         self._waiting = WaitingRoom(config, cache, self._running)
-        self._arrivals = itertools.count()
+        self._arrivals = itertools.count(1)  # 0 is nobody's number
         self._num_steps = 0
         self._admitted: list[Admitted] = []
         self._failed: list[RequestFailed] = []
@@ -270,6 +270,7 @@ class Scheduler:
             max_new_tokens=request.num_remaining_tokens,
             num_sequences=request.num_sequences,
             headroom=blocks,
+            owner=request.arrival,
         )
 
     def _headroom_left(self) -> tuple[int, int]:
@@ -289,11 +290,12 @@ class Scheduler:
         if request.was_admitted:
             return
         request.was_admitted = True
-        request.num_cached_tokens = num_cached_tokens = allocation.num_cached_tokens
-        self.counters.prompt_tokens += request.num_prompt_tokens
-        self.counters.cached_tokens += num_cached_tokens
+        request.num_cached_tokens = num_cached = allocation.num_cached_tokens
+        num_prompt, num_common = request.num_prompt_tokens, allocation.explanation.num_common_tokens
+        self.counters.admit(num_prompt, num_cached)
         request.reasons = reasons = {reason.value: count for reason, count in allocation.reasons.items()}
-        self._admitted.append(Admitted(request.request_id, request.num_prompt_tokens, num_cached_tokens, reasons))
+        self.history.explanations.keep(request, allocation.explanation)
+        self._admitted.append(Admitted(request.request_id, num_prompt, num_cached, reasons, num_common))
 
     def _fork(self, request: Request, step: SchedulerOutput) -> list[Request]:
         """Give the siblings what this request has computed: all of the prompt but its last token.
@@ -355,7 +357,6 @@ class Scheduler:
     def _append(self, request: Request, num_new_tokens: int, step: SchedulerOutput) -> None:
         assert request.table is not None
         start, stop = request.num_computed_tokens, request.num_computed_tokens + num_new_tokens
-        sample = stop == request.num_tokens
         service = GENERATED_WEIGHT if num_new_tokens == 1 else num_new_tokens
         self._waiting.charge(request, service)
         step.requests.append(
@@ -366,7 +367,7 @@ class Scheduler:
                 block_ids=request.table.block_ids,
                 sampling=request.sampling,
                 seed=request.seed,
-                sample=sample,
+                sample=stop == request.num_tokens,
             )
         )
 

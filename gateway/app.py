@@ -17,7 +17,11 @@ from gateway.auth import Authenticator, KeyStore, NoKeys
 from gateway.backends.base import Backend, BackendError
 from gateway.chat import PATH as CHAT_PATH
 from gateway.chat import PING_SECONDS, ChatCompletions, ChatServices
+from gateway.dry_run import DryRun
 from gateway.errors import GatewayError, StorageUnavailableError, problem_of
+from gateway.explain.diagnostics import Diagnostics
+from gateway.explain.records import PromptRecords
+from gateway.explain.report import MissReports
 from gateway.ingress import Ingress
 from gateway.metrics import GatewayMetrics
 from gateway.middleware import BodyLimit, RequestContext
@@ -35,6 +39,7 @@ from gateway.rendering import PromptRenderer
 from gateway.routes.admin import admin_router
 from gateway.routes.system import SystemRoutes
 from gateway.settings import Settings
+from gateway.storage.rule_settings import RuleSettings
 from gateway.storage.store import Store
 from gateway.template import ChatTemplate
 from gateway.threads import PromptThreads
@@ -76,14 +81,16 @@ def create_app(
     special_tokens = {"bos_token": model_files.bos_token, "eos_token": model_files.eos_token}
     template = ChatTemplate(model_files.chat_template, special_tokens=special_tokens)
     threads = PromptThreads()
-    recent = RecentRequests()
-    rules, renderer, hasher = rules or built_in_rules(), PromptRenderer(template, tokenizer), PrefixHasher()
-    prompts = None
+    recent, records = RecentRequests(), PromptRecords()
+    modes, renderer, hasher = RuleModes(rules or built_in_rules()), PromptRenderer(template, tokenizer), PrefixHasher()
+    prompts = rule_settings = None
     if store is not None:
-        compiler = PromptCompiler(rules, renderer)
+        rule_settings = RuleSettings(store.database, modes)
+        store.keep_fresh(rule_settings.refresh)  # before the prompts, whose canonical form follows from the modes
+        compiler = PromptCompiler(modes, renderer)
         warmer = Warmer(backend, budget_seconds=settings.warm_budget)
         registry = PromptRegistry(
-            store.database, compiler, warmer, backend=backend, hasher=hasher, model_name=model_files.name
+            store.database, compiler, modes, warmer, backend=backend, hasher=hasher, model_name=model_files.name
         )
         store.keep_fresh(registry.refresh)
         prompts = PromptOperator(
@@ -92,11 +99,12 @@ def create_app(
     chat = ChatServices(
         model_name=model_files.name,
         backend=backend,
-        ingress=Ingress(RuleModes(rules), renderer, hasher, threads, prompts.registry if prompts else None),
+        ingress=Ingress(modes, renderer, hasher, threads, prompts.registry if prompts else None),
         tokenizer=tokenizer,
         authenticator=authenticator,
         metrics=metrics,
         recent=recent,
+        diagnostics=Diagnostics(backend, records),
         log=store.log if store else None,
         ping_seconds=ping_seconds,
     )
@@ -105,7 +113,18 @@ def create_app(
         Route(CHAT_PATH, ChatCompletions(chat), methods=["POST"]),
         *SystemRoutes(backend, authenticator, metrics, model_files.name, prompts.warmer if prompts else None).routes(),
     ]
-    admin = admin_router(backend, authenticator, settings, recent=recent, store=store, prompts=prompts)
+    admin = admin_router(
+        backend,
+        authenticator,
+        settings,
+        recent=recent,
+        store=store,
+        prompts=prompts,
+        rules=rule_settings,
+        modes=modes,
+        dry_run=DryRun(modes, renderer),
+        reports=MissReports(backend, records, tokenizer, modes, shows_content=settings.store_content),
+    )
     paths = [route.path for route in [*routes, *admin.routes] if isinstance(route, Route) and "{" not in route.path]
 
     @asynccontextmanager
@@ -134,6 +153,7 @@ def create_app(
         redirect_slashes=False,  # it would send clients wherever their own Host header says
         middleware=[Middleware(RequestContext, metrics=metrics, paths=paths), Middleware(BodyLimit)],
     )
+    app.state.is_settled = prompts.warmer.is_settled if prompts else lambda: True
     app.router.routes.extend(routes)
     app.include_router(admin)
     for kind in (GatewayError, BackendError, HTTPException, Exception):

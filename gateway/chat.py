@@ -11,17 +11,21 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
 from gateway.answer import Answer
 from gateway.auth import Authenticator, Identity
-from gateway.backends.base import Backend, BackendError
+from gateway.backends.base import Admission, Backend, BackendError
 from gateway.chat_request import ChatRequest
 from gateway.chat_wire import AnswerHead, ChunkWriter, cache_header, completion_body, usage_of
 from gateway.disconnect import ClientDisconnectedError, read_body, run_until_disconnect
 from gateway.errors import GatewayError, ModelNotFoundError, problem_of, shown
+from gateway.explain.diagnostics import Diagnostics
+from gateway.explain.places import place_of
+from gateway.explain.records import PromptRecord
 from gateway.ingress import Ingress
 from gateway.metrics import GatewayMetrics
 from gateway.recent import RecentRequests
@@ -47,6 +51,7 @@ class ChatServices:
     authenticator: Authenticator
     metrics: GatewayMetrics
     recent: RecentRequests
+    diagnostics: Diagnostics
     log: RequestLog | None = None
     """None: nothing is remembered."""
     clock: Callable[[], float] = time.monotonic
@@ -137,6 +142,8 @@ class ChatCompletions:
         entry.rules = prepared.fired_rules
         entry.prompt_id = prepared.prompt_id
         entry.admit(generation.admission)
+        record = _record_of(task, generation.admission)
+        services.diagnostics.note(record)
         try:
             services.metrics.count_admission(generation.admission)
             answer = Answer(
@@ -151,7 +158,7 @@ class ChatCompletions:
             report = cache_header(generation.admission, prepared.fired_rules)
             respond = self._stream if task.chat.stream else self._respond
             try:
-                await respond(task, answer, report)
+                await respond(task, answer, report, record)
             finally:
                 entry.num_output_tokens = answer.num_tokens
                 entry.first_token_seconds = answer.first_token_seconds
@@ -167,11 +174,12 @@ class ChatCompletions:
             },
         )
 
-    async def _respond(self, task: _Task, answer: Answer, report: bytes) -> None:
+    async def _respond(self, task: _Task, answer: Answer, report: bytes, record: PromptRecord) -> None:
         text = "".join([piece async for piece in answer.text()])
         self._note_end(task, answer, text)
         usage = usage_of(answer.admission, answer.num_tokens)
-        body = completion_body(task.head, text, answer.finish_reason, usage)
+        extra = await self._diagnostics(task, record)
+        body = completion_body(task.head, text, answer.finish_reason, usage, extra)
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),
@@ -180,7 +188,7 @@ class ChatCompletions:
         await task.send({"type": "http.response.start", "status": 200, "headers": headers})
         await task.send({"type": "http.response.body", "body": body})
 
-    async def _stream(self, task: _Task, answer: Answer, report: bytes) -> None:
+    async def _stream(self, task: _Task, answer: Answer, report: bytes, record: PromptRecord) -> None:
         chunks = ChunkWriter(task.head, include_usage=task.chat.include_usage)
         await task.stream.start([(b"x-prefixgate-cache", report)])
         pieces: list[str] = []
@@ -200,10 +208,14 @@ class ChatCompletions:
             await self._close_failed(task, error)
             return
         self._note_end(task, answer, "".join(pieces))
-        end = role + chunks.finish(answer.finish_reason)
+        end = role + chunks.finish(answer.finish_reason, await self._diagnostics(task, record))
         if task.chat.include_usage:
             end += chunks.usage(usage_of(answer.admission, answer.num_tokens))
         await task.stream.close(end + DONE)
+
+    async def _diagnostics(self, task: _Task, record: PromptRecord) -> dict[str, Any]:
+        wanted = task.chat.diagnostics
+        return {} if wanted is None else await self._services.diagnostics.fields(wanted, record)
 
     async def _close_failed(self, task: _Task, error: Exception) -> None:
         problem = problem_of(error)
@@ -215,3 +227,17 @@ class ChatCompletions:
         task.entry.finish_reason = answer.finish_reason
         if task.entry.request_body is not None:
             task.entry.answer_text = text
+
+
+def _record_of(task: _Task, admission: Admission) -> PromptRecord:
+    conversation = task.chat.conversation
+    roles = [message.role for message in conversation.messages]
+    return PromptRecord(
+        completion_id=task.entry.completion_id,
+        request_id=task.entry.request_id,
+        tenant_id=task.entry.tenant_id,
+        route=PATH,
+        num_prompt_tokens=admission.num_prompt_tokens,
+        place=place_of((), admission.num_common_tokens, roles),
+        tool_names=tuple(str(tool["function"]["name"]) for tool in conversation.tools),
+    )

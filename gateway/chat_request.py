@@ -16,6 +16,7 @@ from gateway import checks
 from gateway.chat_messages import parse_messages, parse_tools
 from gateway.conversation import Conversation
 from gateway.errors import InvalidRequestError
+from gateway.explain.request import DiagnosticsRequest
 
 MAX_FIELDS = 1000
 MAX_STOPS = 16
@@ -45,6 +46,8 @@ _HONOURED = frozenset(
         "stream_options",
         "ignore_eos",
         "prompt",
+        "diagnostics",
+        "prompt_cache_options",
     }
 )
 
@@ -82,6 +85,8 @@ class ChatRequest:
     include_usage: bool
     prompt: PromptReference | None
     """Comes before the messages and tools of the body."""
+    diagnostics: DiagnosticsRequest | None
+    """What to tell about the cache in the answer."""
     unknown_fields: tuple[str, ...]
     """Ignored, and counted."""
     num_body_bytes: int
@@ -116,6 +121,7 @@ def parse_chat_request(body: bytes) -> ChatRequest:
         stream=stream,
         include_usage=_include_usage(fields, stream=stream),
         prompt=_optional(fields, "prompt", None, _prompt),
+        diagnostics=_diagnostics(fields),
         unknown_fields=tuple(name for name in fields if name not in _HONOURED and name not in _NEUTRAL),
         num_body_bytes=len(body),
     )
@@ -208,6 +214,21 @@ def _prompt(field: str, value: object) -> PromptReference:
         None if version is None else _version(f"{field}.version", version),
         checks.mapping(f"{field}.variables", given.get("variables", {})),
     )
+
+
+def _diagnostics(fields: Mapping[str, Any]) -> DiagnosticsRequest | None:
+    """Read both providers' ways to ask; other options of theirs have no meaning here."""
+    anthropic = checks.mapping("diagnostics", fields["diagnostics"]) if "diagnostics" in fields else None
+    openai = checks.mapping("prompt_cache_options", fields.get("prompt_cache_options", {}))
+    baseline = _id("prompt_cache_options.comparison_response_id", openai.get("comparison_response_id"))
+    if anthropic is None and baseline is None:
+        return None
+    previous = _id("diagnostics.previous_message_id", (anthropic or {}).get("previous_message_id"))
+    return DiagnosticsRequest(anthropic is not None, previous, baseline)
+
+
+def _id(field: str, value: object) -> str | None:
+    return None if value is None else checks.text(field, value)
 
 
 def _version(field: str, value: object) -> int:

@@ -5,7 +5,7 @@ A streamed chunk is a concatenation: all that is equal in every chunk of an answ
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +13,7 @@ import orjson
 
 from gateway.backends.base import Admission
 from prefixcache.interface import Reason
-
-_REUSED = frozenset({Reason.HIT, Reason.COPIED, Reason.SHARE_CAP})
+from prefixcache.reasons import main_reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,21 +44,23 @@ class ChunkWriter:
         """Give more text."""
         return self._content + orjson.dumps(text) + self._content_end
 
-    def finish(self, reason: str) -> bytes:
-        """Say why the answer ends."""
+    def finish(self, reason: str, extra: Mapping[str, Any]) -> bytes:
+        """Say why the answer ends, and add fields to the body."""
         choice = b'"choices":[{"index":0,"delta":{},"logprobs":null,"finish_reason":"%b"}]' % reason.encode()
-        return self._start + choice + self._usage_end
+        return self._start + choice + _more(extra) + self._usage_end
 
     def usage(self, usage: dict[str, Any]) -> bytes:
         """Count; comes last, in a chunk without choices."""
         return self._start + b'"choices":[],"usage":' + orjson.dumps(usage) + b"}\n\n"
 
 
-def completion_body(head: AnswerHead, text: str, finish_reason: str, usage: dict[str, Any]) -> bytes:
-    """Print an answer in one piece."""
+def completion_body(
+    head: AnswerHead, text: str, finish_reason: str, usage: dict[str, Any], extra: Mapping[str, Any]
+) -> bytes:
+    """Print an answer in one piece, with `extra` fields at its end."""
     message = {"role": "assistant", "content": text, "refusal": None}
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish_reason}
-    rest = {"choices": [choice], "usage": usage}
+    rest = {"choices": [choice], "usage": usage, **extra}
     return _open(head, "chat.completion") + orjson.dumps(rest)[1:]
 
 
@@ -77,19 +78,21 @@ def cache_header(admission: Admission, fired_rules: Sequence[str]) -> bytes:
     """Print `x-prefixgate-cache`: what was reused, and in one word why no more."""
     return (
         f"cached={admission.num_cached_tokens}; prompt={admission.num_prompt_tokens}; "
-        f"reason={_first_miss(admission)}; rules={','.join(fired_rules) or 'none'}"
+        f"reason={_main_reason(admission)}; rules={','.join(fired_rules) or 'none'}"
     ).encode()
 
 
-def _first_miss(admission: Admission) -> str:
-    """Find the reason of the first block that was not reused.
+def _main_reason(admission: Admission) -> Reason:
+    """Find the one reason to tell a client."""
+    reasons = {Reason(name): num_blocks for name, num_blocks in admission.reasons.items() if num_blocks}
+    if not reasons:
+        return Reason.HIT if admission.num_cached_tokens else Reason.NEVER_CACHED
+    reason = main_reason(reasons, num_computed_tokens=admission.num_prompt_tokens - admission.num_cached_tokens)
+    return Reason.NEVER_CACHED if reason is Reason.OTHER_SCOPE else reason
 
-    The engine counts reasons along the prompt, so the first one that it names is the first block's.
-    """
-    for reason, num_blocks in admission.reasons.items():
-        if num_blocks and reason not in _REUSED:
-            return Reason.NEVER_CACHED if reason == Reason.OTHER_SCOPE else reason
-    return Reason.HIT if admission.num_cached_tokens else Reason.NEVER_CACHED
+
+def _more(fields: Mapping[str, Any]) -> bytes:
+    return b"," + orjson.dumps(fields)[1:-1] if fields else b""
 
 
 def _open(head: AnswerHead, kind: str) -> bytes:

@@ -16,7 +16,7 @@ from gateway.normalize.memory import TurnMemory
 from gateway.normalize.modes import RuleModes
 from gateway.normalize.recollection import NextTurn, Recollection
 from gateway.normalize.registry import Normalized, RuleSet
-from gateway.normalize.rule import Context
+from gateway.normalize.rule import Context, Mode
 from gateway.prefix import PrefixHasher
 from gateway.prompts.matching import HeadIndex
 from gateway.prompts.registered import RegisteredPrompts, RegisteredVersion
@@ -24,7 +24,7 @@ from gateway.prompts.registry import PromptRegistry
 from gateway.rendering import PromptRenderer
 from gateway.threads import PromptThreads
 
-_REMEMBERING = frozenset({"echo_repair", "reasoning_restore"})
+_REMEMBERING = ("echo_repair", "reasoning_restore")
 """Rules for which answers are remembered; where all of them are off, nothing is."""
 
 
@@ -128,7 +128,8 @@ def _normalize(rules: RuleSet, conversation: Conversation, memory: Recollection)
     """
     normalized = rules.normalize(conversation, Context(memory.scope, memory))
     canonical = normalized.conversation
-    if _REMEMBERING.isdisjoint(rules.on | rules.audit) or canonical.messages[-1].role == "assistant":
+    modes = {rules.mode_of(name) for name in _REMEMBERING}
+    if modes == {Mode.OFF} or canonical.messages[-1].role == "assistant":
         return normalized, None
     audited = [normalized.audited] if normalized.would_fire else []
     return normalized, memory.next_turn(canonical, *audited)

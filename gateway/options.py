@@ -51,7 +51,7 @@ def read_settings(parser: argparse.ArgumentParser, given: Mapping[str, Any]) -> 
     try:
         return Settings(**given)
     except ConfigFileError as error:
-        parser.error(str(error))
+        parser.error(f"--config: {error}")
     except ValidationError as error:
         parser.error("; ".join(_message(details, given) for details in error.errors()))
 

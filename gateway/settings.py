@@ -29,7 +29,8 @@ KVCacheDtype = Literal[
     "int8/per_group_128",
     "int8/per_channel",
 ]
-KV_SKIP_LAYERS = r"^(none|auto|((first|last):)?[0-9]+(,((first|last):)?[0-9]+)*)$"
+_KV_SKIP_LAYERS = re.compile(r"none|auto|((first|last):)?[0-9]+(,((first|last):)?[0-9]+)*")
+
 MIN_KEY_CHARS = 8
 MIN_PEPPER_CHARS = 16
 ENVIRONMENT_PREFIX = "PREFIXGATE_"
@@ -55,6 +56,12 @@ def _bytes(value: object) -> object:
     if not isinstance(value, str) or (match := _SIZE.fullmatch(value.strip().lower())) is None:
         raise ValueError("a size with its unit, such as 2GiB or 500MB")
     return int(float(match[1]) * _UNITS[match[2]])
+
+
+def _skip_layers(value: str) -> str:
+    if _KV_SKIP_LAYERS.fullmatch(value) is None:
+        raise ValueError("none, auto, or a list such as 0,5 or first:1,last:4")
+    return value
 
 
 def _usable_key(value: SecretStr) -> SecretStr:
@@ -130,7 +137,7 @@ class Settings(BaseSettings):
     steps take longer."""
     kv_cache_dtype: KVCacheDtype = "int8/hadamard"
     """Format of the KV cache; auto is the model's type, int8 takes about half of 16 bits."""
-    kv_skip_layers: str = Field("auto", pattern=KV_SKIP_LAYERS)
+    kv_skip_layers: Annotated[str, AfterValidator(_skip_layers)] = "auto"
     """Layers that an int8 KV cache leaves unquantized: none, a list such as 0,5 or first:1,last:4, or auto, which looks
     for key outliers at start."""
     max_shared_ratio: float = Field(0.5, ge=0, le=1)

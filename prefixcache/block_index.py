@@ -6,6 +6,7 @@ again, so a recycled block id is never mistaken for the parent that it used to b
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
 from itertools import repeat
 from operator import itemgetter
@@ -31,7 +32,9 @@ class BlockIndex:
         self.parents = [NO_BLOCK] * num_blocks
         self.namespaces = [Namespace(b"")] * num_blocks
         self.chunks = [b""] * num_blocks
-        self._next_uid = ROOT_UID + 1
+        self.owners = array("I", bytes(4 * num_blocks))
+        """The caller's number for the sequence that computed the block."""
+        self.next_uid = ROOT_UID + 1
         # Children of a block in its own namespace, newest first. Children in another namespace (a prompt's first
         # blocks, and tenants' tails behind a public prefix) are listed apart: one tenant must not crowd out another.
         self._newest_child = [NO_BLOCK] * num_blocks
@@ -89,8 +92,8 @@ class BlockIndex:
             return block
         return None
 
-    def insert(self, blocks: Sequence[int], tokens: TokenBlocks, start: int, parent: int) -> int:
-        """Index blocks as positions [start, …) of a sequence behind the block `parent`.
+    def insert(self, blocks: Sequence[int], tokens: TokenBlocks, start: int, parent: int, owner: int = 0) -> int:
+        """Index blocks as positions [start, …) of a sequence behind the block `parent`, computed by `owner`.
 
         Stops before a hash that is taken: an index entry is never overwritten.
 
@@ -106,6 +109,8 @@ class BlockIndex:
                 if new < len(run):
                     break
                 parent = run[-1]
+            for block in blocks[:done]:
+                self.owners[block] = owner
         except BaseException:
             self.remove(blocks[::-1])
             raise
@@ -122,9 +127,9 @@ class BlockIndex:
         opens_scope: bool,
     ) -> int:
         """Each block is whole before its key is entered, so that `remove` undoes it wherever this fails."""
-        by_key, uid, parent_uid = self.by_key, self._next_uid, self.uid_of(parent)
+        by_key, uid, parent_uid = self.by_key, self.next_uid, self.uid_of(parent)
         stop = start + len(blocks)
-        self._next_uid += len(blocks)
+        self.next_uid += len(blocks)
         done = 0
         for block, key, chunk in zip(blocks, tokens.keys(start, stop), tokens.chunks(start, stop), strict=True):
             if key in by_key:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import NamedTuple, Protocol
 
-from prefixcache.interface import CopyOp, Reason
+from prefixcache.interface import CopyOp, Explanation, Reason
 from prefixcache.token_blocks import TokenBlocks
 
 
@@ -22,6 +22,7 @@ class BlockTable:
         "num_indexed",
         "num_sequences",
         "num_tokens",
+        "owner",
         "tokens",
     )
 
@@ -42,6 +43,8 @@ class BlockTable:
         """Itself and the forks that admission was asked for and that are still to come."""
         self.num_indexed = 0
         """The first blocks of the table that the index knows, as these very blocks."""
+        self.owner = 0
+        """The caller's number for the sequence, which its blocks carry; 0: none."""
         self.detached = False
         """No more of them are indexed while the sequence runs, see `table_index`."""
 
@@ -67,7 +70,9 @@ class Match:
         "chain",
         "is_collision",
         "is_open",
-        "is_stale",
+        "nearest",
+        "num_earlier_blocks",
+        "num_partial_tokens",
         "num_pending_blocks",
         "overlap",
         "partial_source",
@@ -75,12 +80,12 @@ class Match:
         "tokens",
     )
 
-    def __init__(self, owner: MatchOwner, tokens: TokenBlocks, *, is_stale: bool) -> None:
+    def __init__(self, owner: MatchOwner, tokens: TokenBlocks, *, num_earlier_blocks: int) -> None:
         self._owner = owner
         self.tokens = tokens
         self.block_size = tokens.block_size
-        self.is_stale = is_stale
-        """The ingress hashed with the seed of an earlier worker."""
+        self.num_earlier_blocks = num_earlier_blocks
+        """Leading full blocks that an earlier life of the worker had."""
         self.is_open = True
         self.is_collision = False
         """The block behind the chain has a hash that is in the index with another identity."""
@@ -89,10 +94,14 @@ class Match:
         self.pending_block: int | None = None
         """The block directly behind the chain, where a running table is computing it."""
         self.num_pending_blocks = 0
+        self.nearest: tuple[int, int] | None = None
+        """(block, uid) of the READY block behind the chain that begins most like the prompt's next one; not locked."""
         self.partial_source: int | None = None
         """A READY block that begins like the prompt's next one."""
         self.overlap = 0
-        """Tokens that the next block shares with the likest block there, whether or not they are worth a copy."""
+        """Tokens that the next block shares with the nearest block there, whether or not they are worth a copy."""
+        self.num_partial_tokens = 0
+        """Tokens of those to copy from `partial_source`: never the last one of a prompt."""
 
     @property
     def locked_blocks(self) -> list[int]:
@@ -102,7 +111,7 @@ class Match:
     @property
     def num_cached_tokens(self) -> int:
         """Tokens that `admit` takes from the cache, full blocks and partial copy; always fewer than the prompt has."""
-        return len(self.chain) * self.block_size + (self.overlap if self.partial_source is not None else 0)
+        return len(self.chain) * self.block_size + (self.num_partial_tokens if self.partial_source is not None else 0)
 
     @property
     def num_pending_tokens(self) -> int:
@@ -135,6 +144,8 @@ class Allocation:
     reasons: dict[Reason, int]
     """One reason for each block of the prompt, a last one that is not full included; in the order of the blocks, so that
     written out one after another they tell the reason of each."""
+    explanation: Explanation
+    """Of the same moment, before the request's own blocks were indexed."""
 
 
 class Fork(NamedTuple):

@@ -6,13 +6,10 @@ from collections.abc import Sequence
 
 from prefixcache.block_index import NO_BLOCK, BlockIndex
 from prefixcache.block_table import Match, MatchOwner
-from prefixcache.hashing import Hasher
+from prefixcache.hashing import TOKEN_BYTES, Hasher
 from prefixcache.interface import PrefixCacheConfig, Prompt
-from prefixcache.overlap import common_tokens
+from prefixcache.nearest import likest_child
 from prefixcache.token_blocks import TokenBlocks
-
-MAX_CANDIDATES = 32
-"""Children compared for a partial match, newest first: bounds the price of a miss behind a popular prefix."""
 
 
 class Finder:
@@ -26,9 +23,8 @@ class Finder:
 
     def find(self, prompt: Prompt, owner: MatchOwner) -> Match:
         """A match of all but the last token of a prompt, with nothing locked yet."""
-        tokens = TokenBlocks.of_prompt(prompt, self._config, self._hasher)
-        is_stale = bool(prompt.block_hashes) and prompt.hash_epoch != self._config.hash_epoch
-        match = Match(owner, tokens, is_stale=is_stale)
+        tokens = self.tokens_of(prompt)
+        match = Match(owner, tokens, num_earlier_blocks=prompt.num_earlier_blocks)
         if self._config.enabled:
             limit = (tokens.num_tokens - 1) // self._config.block_size
             chain = self._index.longest_chain(tokens, limit)
@@ -36,35 +32,36 @@ class Finder:
             match.chain = self._leading_ready(chain)
             match.num_pending_blocks = len(chain) - len(match.chain)
             match.pending_block = chain[len(match.chain)] if match.num_pending_blocks else None
-            if not match.num_pending_blocks and self._config.reuse_partial_blocks:
-                self._find_partial(match)
+            if not match.num_pending_blocks:
+                self._find_nearest(match)
         return match
 
     def ready_blocks(self, prompt: Prompt) -> list[int]:
         """The READY full blocks of a prompt, from the root on."""
-        tokens = TokenBlocks.of_prompt(prompt, self._config, self._hasher)
+        tokens = self.tokens_of(prompt)
         return self._leading_ready(self._index.longest_chain(tokens, tokens.num_full_blocks))
+
+    def tokens_of(self, prompt: Prompt) -> TokenBlocks:
+        """A prompt cut into blocks."""
+        return TokenBlocks.of_prompt(prompt, self._config, self._hasher)
 
     def _leading_ready(self, chain: list[int]) -> list[int]:
         num_ready = bytes(map(self._ready.__getitem__, chain)).find(0)
         return chain if num_ready < 0 else chain[:num_ready]
 
-    def _find_partial(self, match: Match) -> None:
+    def _find_nearest(self, match: Match) -> None:
         """Look behind the full blocks for the block that begins most like the prompt's next one.
 
         Never for a whole one: such a block is there under another hash, and its copy would be computed but PENDING.
         """
         position = len(match.chain)
-        stop = min(match.tokens.num_tokens, (position + 1) * match.block_size)
-        wanted = match.tokens.tokens_from(position, stop - 1)
+        wanted = match.tokens.tokens_from(position, match.tokens.num_tokens)
         parent = match.chain[-1] if match.chain else NO_BLOCK
-        candidates = self._index.children(parent, match.tokens.namespace_at(position))
-        for child, _ in zip(candidates, range(MAX_CANDIDATES), strict=False):
-            chunk = self._index.chunks[child]
-            if chunk[:4] == wanted[:4] and self._ready[child]:
-                overlap = common_tokens(chunk, wanted)
-                if overlap > match.overlap:
-                    match.overlap = overlap
-                    match.partial_source = child
-        if match.overlap < self._config.min_partial_tokens:
-            match.partial_source = None
+        namespace = match.tokens.namespace_at(position)
+        nearest, match.overlap = likest_child(self._index, self._ready, parent, namespace, wanted)
+        if nearest != NO_BLOCK:
+            match.nearest = (nearest, self._index.uids[nearest])
+        match.num_partial_tokens = min(match.overlap, len(wanted) // TOKEN_BYTES - 1)
+        least = max(1, self._config.min_partial_tokens)
+        if self._config.reuse_partial_blocks and match.num_partial_tokens >= least:
+            match.partial_source = nearest

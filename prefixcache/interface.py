@@ -21,6 +21,9 @@ Namespace = NewType("Namespace", bytes)
 
 TokenArray = npt.NDArray[np.int32]
 
+WINDOW_TOKENS = 48
+"""Tokens that an explanation shows on each side of a difference."""
+
 
 class Reason(StrEnum):
     """Why a prompt block was, or was not, taken from the cache: a closed list, one reason a block."""
@@ -60,6 +63,8 @@ class Prompt:
     """At least one."""
     hash_epoch: int
     """Names the seed that made `block_hashes`; on another one the cache hashes again."""
+    num_earlier_blocks: int = 0
+    """Leading full blocks that an earlier life of the worker had; they only explain a miss."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,23 +187,40 @@ class PinResult:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What of a prompt is cached now, and what is in the place of the rest."""
+    """What of a prompt was cached at one moment, why no more, and what was cached in the place of the rest."""
 
     num_prompt_tokens: int
     num_cached_tokens: int
-    """In full READY blocks."""
-    num_common_tokens: int
-    """The same, and the tokens in common with the nearest block behind them."""
+    """Taken from the cache: full blocks, and the first tokens of one more."""
     num_pending_tokens: int
-    """In the blocks behind that a running request is computing."""
-    diverging_token: int | None
-    """Position of the first token that differs from the nearest cached chain; None: the chain just ends."""
-    prompt_token_id: int | None
-    """The prompt's token there."""
-    cached_token_id: int | None
-    """The cached chain's token there."""
+    """In the blocks behind that a running request was computing."""
     reason: Reason
-    """Why the first block that is not cached is not; `hit` when all are."""
+    """Why no more, see `reasons.main_reason`."""
+    block: int
+    """The first block that was not there as a whole."""
+    num_common_tokens: int
+    """Leading tokens that the prompt and the nearest cached chain have in common."""
+    common: bytes
+    """The last of those, int32 little endian, at most `WINDOW_TOKENS`."""
+    prompt_ahead: bytes
+    """The prompt's next tokens, likewise; empty: it ends there."""
+    cached_ahead: bytes
+    """The chain's next tokens, likewise; empty: it ends there."""
+    owner: int
+    """Number of the sequence that computed the chain's block there, as `admit` was told; 0: nobody's."""
+    evictions_ago: int | None
+    """How many blocks were evicted after this prompt's first missing one; None: it was not evicted."""
+    moment: int
+    """Blocks indexed later have a uid that is not below this."""
+
+    @property
+    def diverging_token(self) -> int | None:
+        """Position of the first token that differs from the nearest cached chain; None: one of them just ends.
+
+        Also None for a chain that goes on alike under a hash that another block has taken.
+        """
+        sides = {side[:4] for side in (self.prompt_ahead, self.cached_ahead)}
+        return self.num_common_tokens if b"" not in sides and len(sides) > 1 else None
 
 
 @dataclass(frozen=True, slots=True)

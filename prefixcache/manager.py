@@ -27,6 +27,7 @@ from prefixcache.interface import (
     PinResult,
     PrefixCacheConfig,
     Prompt,
+    Reason,
 )
 from prefixcache.policy import POLICIES
 from prefixcache.reasons import Explainer
@@ -46,7 +47,7 @@ class PrefixCache:
         self._ghosts = GhostList(config.ghost_factor * config.num_blocks)
         self._table_index = TableIndex(self._pool, self._index)
         self._retention = Retention(self._pool, self._index, _share(config.max_pinned_ratio, config.num_blocks))
-        self._explainer = Explainer(self._index, self._ghosts, enabled=config.enabled)
+        self._explainer = Explainer(self._index, self._pool.ready, self._ghosts, enabled=config.enabled)
         self._tables: dict[BlockTable, None] = {}
         self._matches: dict[Match, None] = {}
         self.set_max_shared_ratio(config.max_shared_ratio)
@@ -87,11 +88,11 @@ class PrefixCache:
         del self._matches[match]
 
     def admit(
-        self, match: Match, *, max_new_tokens: int, num_sequences: int = 1, headroom: int = 0
+        self, match: Match, *, max_new_tokens: int, num_sequences: int = 1, headroom: int = 0, owner: int = 0
     ) -> Allocation | None:
         """Give a matched prompt all its blocks, or None when it does not fit beside the running requests.
 
-        `headroom` blocks more must be left for others, unless nothing runs.
+        `headroom` blocks more must be left for others, unless nothing runs. Explanations name the `owner`.
         On None the match stays owned. Blocks that this request is the first to compute are indexed as PENDING.
         Whatever fails changes nothing, but that blocks may have been evicted for it.
         """
@@ -113,7 +114,9 @@ class PrefixCache:
             max_tokens=num_tokens + max_new_tokens,
         )
         table.num_sequences = num_sequences
+        table.owner = owner
         reasons = self._explainer.count(match, num_shared=num_shared, num_blocks=num_blocks)
+        explanation = self._explainer.explain(match, reasons)
         table.num_indexed = num_shared
         table.detached = not self.config.enabled
         with self._take(match.chain[:num_shared], num_blocks - num_shared) as table.block_ids:
@@ -122,7 +125,7 @@ class PrefixCache:
             self.release_match(match)
         self._tables[table] = None
         self._count_copies(copies, num_capped=len(match.chain) - num_shared)
-        return Allocation(table, table.num_computed_tokens, copies, reasons)
+        return Allocation(table, table.num_computed_tokens, copies, reasons, explanation)
 
     def _num_shareable(self, chain: list[int]) -> int:
         """Leading blocks that can be used in place under the sharing cap; all behind them become copies.
@@ -180,7 +183,7 @@ class PrefixCache:
         chain, block_ids = match.chain, table.block_ids
         copies = [CopyOp(chain[i], block_ids[i], self.config.block_size) for i in range(num_shared, len(chain))]
         if match.partial_source is not None:
-            copies.append(CopyOp(match.partial_source, block_ids[len(chain)], match.overlap))
+            copies.append(CopyOp(match.partial_source, block_ids[len(chain)], match.num_partial_tokens))
         return copies
 
     def _count_copies(self, copies: list[CopyOp], *, num_capped: int = 0) -> None:
@@ -288,6 +291,7 @@ class PrefixCache:
                 num_computed_tokens=table.num_computed_tokens,
                 max_tokens=table.max_tokens,
             )
+        fork.owner = table.owner
         fork.num_indexed = min(table.num_indexed, num_shared)
         fork.detached = table.detached or num_shared < len(blocks)
         self._tables[fork] = None
@@ -338,16 +342,19 @@ class PrefixCache:
         """Change the growth that admission keeps free for every running sequence, from the next admission on."""
         self.config = replace(self.config, growth_reserve=num_tokens)
 
-    def explain(self, prompt: Prompt, *, reveal_other_scopes: bool = False) -> Explanation:
-        """Tell what of a prompt is cached now and where the nearest cached text differs. Changes nothing.
-
-        Args:
-            prompt: As for `match`.
-            reveal_other_scopes: Say `other_scope` where another tenant has the block. For the operator only: a
-                tenant must never see it.
-        """
+    def explain(self, prompt: Prompt) -> Explanation:
+        """Tell what of a prompt is cached now and where the nearest cached text differs. Changes nothing."""
         match = self._finder.find(prompt, self)
-        return self._explainer.explain(match, self._pool.ready, reveal_other_scopes=reveal_other_scopes)
+        num_blocks = blocks_for(match.tokens.num_tokens, self.config.block_size)
+        reasons = self._explainer.count(match, num_shared=len(match.chain), num_blocks=num_blocks)
+        return self._explainer.explain(match, reasons)
+
+    def reveal(self, prompt: Prompt, explanation: Explanation) -> Explanation:
+        """Say `other_scope` where another tenant had the block then. For the operator: a tenant must never see it."""
+        if explanation.reason is not Reason.NEVER_CACHED:
+            return explanation
+        is_elsewhere = self._explainer.is_elsewhere(self._finder.tokens_of(prompt), explanation)
+        return replace(explanation, reason=Reason.OTHER_SCOPE) if is_elsewhere else explanation
 
     def _check_open(self, match: Match) -> None:
         if match not in self._matches:

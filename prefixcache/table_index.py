@@ -26,7 +26,7 @@ class TableIndex:
         if table.detached or stop <= start:
             return
         parent = table.block_ids[start - 1] if start else NO_BLOCK
-        table.num_indexed += self._index.insert(table.block_ids[start:stop], table.tokens, start, parent)
+        table.num_indexed += self._index.insert(table.block_ids[start:stop], table.tokens, start, parent, table.owner)
         table.detached = table.num_indexed < stop
 
     def cut(self, table: BlockTable, position: int) -> None:
@@ -53,7 +53,7 @@ class TableIndex:
         own = table.block_ids[position:stop]
         # A block that a fork shares stays private: the fork need not hold the parent that it would get here.
         num_unshared = next((i for i, block in enumerate(own) if self._pool.ref_count[block] > 1), len(own))
-        num_new = self._index.insert(own[:num_unshared], table.tokens, position, parent)
+        num_new = self._index.insert(own[:num_unshared], table.tokens, position, parent, table.owner)
         self._pool.mark_ready(own[:num_new])
         return twins
 

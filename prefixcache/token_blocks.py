@@ -85,6 +85,10 @@ class TokenBlocks:
         start = block * self.block_bytes
         return bytes(self._data[start : min(start + self.block_bytes, limit * TOKEN_BYTES)])
 
+    def window(self, start: int, stop: int) -> bytes:
+        """Token bytes of the tokens [start, stop)."""
+        return bytes(self._data[max(0, start) * TOKEN_BYTES : stop * TOKEN_BYTES])
+
     def runs(self, start: int, stop: int) -> Iterator[tuple[Namespace, int, int, bool]]:
         """Blocks [start, stop) cut at the borders of scopes, see `scope_runs`."""
         return scope_runs(self.scopes, start, stop)

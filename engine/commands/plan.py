@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import EngineError
-from engine.kv_layout import KV_FORMATS, SKIP_AUTO, SKIP_NONE, KVLayout, format_layers, parse_skip_layers
+from engine.kv_layout import (
+    DEFAULT_KV_FORMAT,
+    KV_FORMATS,
+    SKIP_AUTO,
+    SKIP_NONE,
+    KVLayout,
+    format_layers,
+    parse_skip_layers,
+)
 from engine.memory_plan import CPU_OVERHEAD_BYTES, GIB, FixedBytes, MemoryPlan, Workload
 from engine.model_config import ModelConfig
 from engine.model_store import resolve
@@ -48,6 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _plan(args: argparse.Namespace) -> MemoryPlan:
     model = None
+    if args.kv_cache_dtype is None:
+        args.kv_cache_dtype = "auto" if args.model is None else DEFAULT_KV_FORMAT
     if args.model is not None:
         model = ModelConfig.from_folder(resolve(args.model, args.model_dir).folder)
     num_layers = args.layers if model is None else model.num_layers
@@ -214,7 +224,12 @@ def _positive(text: str) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="prefixgate plan", description=__doc__, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        prog="prefixgate plan",
+        usage="prefixgate plan MODEL [OPTIONS], or prefixgate plan --layers N --kv-heads N --head-dim N [OPTIONS]",
+        description=__doc__,
+        allow_abbrev=False,
+    )
     parser.add_argument("model", nargs="?", metavar="MODEL", help="alias, folder, GGUF file or hub id; or give a shape")
     parser.add_argument("--model-dir", type=Path, help="folder of pulled models")
     parser.add_argument("--layers", type=_positive, help="of a shape without a model; then only the cache is counted")
@@ -224,7 +239,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--concurrency", type=_positive, default=1, help="chats at the same time (default: 1)")
     parser.add_argument("--context", type=_positive, help="tokens of each (default: the model's limit, or 2048)")
     parser.add_argument("--shared-tokens", type=int, default=0, help="of those, a prefix that all share (default: 0)")
-    parser.add_argument("--kv-cache-dtype", choices=KV_FORMATS, default="auto")
+    parser.add_argument(
+        "--kv-cache-dtype",
+        choices=KV_FORMATS,
+        help="format of the cache; auto: 16 bits (default: int8/hadamard, as serve has it; of a shape: auto)",
+    )
     parser.add_argument("--kv-skip-layers", default=SKIP_AUTO, help="none, auto, or a list: 0,5 or first:1,last:4")
     parser.add_argument("--block-size", type=int, choices=(8, 16, 32, 64), default=32)
     parser.add_argument("--dtype", choices=sorted(_ITEM_SIZES), default="auto", help="of the model (auto: 16 bits)")

@@ -81,7 +81,11 @@ class _Report:
             )  # refuses where it cannot run
             if args.multi_head:
                 raise ValueError(f"--multi-head: wanted no {INT8_WEIGHTS} among --formats")
-        self._text = Text.read(args.text, self._folder)
+        try:
+            self._text = Text.read(args.text, self._folder)
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+            raise ValueError(f"--text: {args.text}: {reason}") from error
 
     def build(self) -> dict[str, Any]:
         """Run everything that was asked for."""
@@ -201,7 +205,12 @@ def _say(text: str) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="prefixgate quality", description=__doc__, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        prog="prefixgate quality",
+        usage="prefixgate quality MODEL --text FILE [OPTIONS]",
+        description=__doc__,
+        allow_abbrev=False,
+    )
     parser.add_argument("model", metavar="MODEL", help="alias, folder, GGUF file or hub id")
     parser.add_argument("--model-dir", type=Path, help="folder of pulled models")
     parser.add_argument("--text", type=Path, required=True, metavar="FILE", help="plain text to predict")

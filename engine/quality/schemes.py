@@ -58,11 +58,11 @@ def parse_scheme(name: str) -> Scheme:
     check_skip_layers(skip)
     if kind in EMULATIONS:
         if skip != SKIP_NONE:
-            raise ValueError(f"formats: got {name!r}, but reference rows take no layers to skip")
+            raise ValueError(f"--formats: got {name!r}, but reference rows take no layers to skip")
         return Scheme(name, "auto", SKIP_NONE, EMULATIONS[kind])
     if kind not in KV_FORMATS:
         known = ", ".join((*KV_FORMATS, *EMULATIONS, INT8_WEIGHTS))
-        raise ValueError(f"formats: got {kind!r}, wanted one of {known}")
+        raise ValueError(f"--formats: got {kind!r}, wanted one of {known}")
     return Scheme(name, kind, skip)
 
 

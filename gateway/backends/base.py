@@ -43,6 +43,8 @@ class Admission:
     num_cached_tokens: int
     reasons: Mapping[str, int]
     """Prompt blocks by reason (`prefixcache.interface.Reason`)."""
+    num_common_tokens: int = 0
+    """Leading tokens that are cached in the nearest chain, whether or not they were taken from it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,6 +94,15 @@ class RequestBlocks:
     blocks: Sequence[BlockInfo]
 
 
+@dataclass(frozen=True, slots=True)
+class ExplainedRequest:
+    """What was cached for a request when it was admitted."""
+
+    explanation: Explanation
+    nearest_request_id: str | None
+    """Of the completion that computed the nearest cached chain; None: a warm-up, or it is forgotten."""
+
+
 class CacheControl(Protocol):
     """Every method raises `BackendUnavailableError` where the engine does not serve, dies or does not answer in time."""
 
@@ -153,4 +162,8 @@ class CacheControl(Protocol):
             prompt: as for a generation.
             reveal_other_scopes: for the operator only: a tenant must never see `other_scope`.
         """
+        ...
+
+    async def explain_request(self, request_id: str, *, reveal_other_scopes: bool = False) -> ExplainedRequest | None:
+        """Tell the same of a request at its admission, also after its end; None: not known (any more)."""
         ...

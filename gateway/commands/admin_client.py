@@ -62,6 +62,10 @@ class AdminClient:
         """Replace something; None is sent, as null."""
         return self._send("PUT", path, content=_dumped(body))
 
+    def delete(self, *path: str, query: Mapping[str, Any] | None = None) -> Json:
+        """End or clear something."""
+        return self._send("DELETE", path, params=_given(query or {}))
+
     def pages(self, *path: str, query: Mapping[str, Any] | None = None, limit: int | None = None) -> Json:
         """Read a list, up to `limit` entries (None: all of them), as if it came in one page."""
         query = dict(query or {})

@@ -23,7 +23,7 @@ _INTERRUPTED = 130
 
 
 class AdminCommand:
-    """`prefixgate NAME ACTION …`."""
+    """`prefixgate NAME ACTION …`, or `prefixgate NAME …` where it does one thing only."""
 
     def __init__(self, name: str, description: str) -> None:
         self._parser = argparse.ArgumentParser(
@@ -31,28 +31,28 @@ class AdminCommand:
             description=f"{description} Needs a running gateway, and its admin key in PREFIXGATE_ADMIN_KEY.",
             allow_abbrev=False,
         )
-        self._actions = self._parser.add_subparsers(required=True, metavar="ACTION")
+        self._actions: argparse._SubParsersAction[argparse.ArgumentParser] | None = None
 
     def add(self, name: str, meaning: str, perform: Perform) -> argparse.ArgumentParser:
         """Add an action that prints for itself; give back its parser, for its own arguments."""
-        parser = self._actions.add_parser(name, help=meaning, description=meaning, allow_abbrev=False)
-        url = ClientSettings.model_fields["url"]
-        parser.add_argument("--url", help=f"{url.description} (default: {url.default}) [PREFIXGATE_URL]")
-        parser.set_defaults(perform=perform, parser=parser)
-        return parser
+        if self._actions is None:
+            self._actions = self._parser.add_subparsers(required=True, metavar="ACTION")
+        return self._equip(
+            self._actions.add_parser(name, help=meaning, description=meaning, allow_abbrev=False), perform
+        )
 
     def add_object(self, name: str, meaning: str, fetch: Fetch, show: Show) -> argparse.ArgumentParser:
         """Add an action that prints one object: with `--json` as the API gave it, else as `show` does."""
+        return _with_json(self.add(name, meaning, _printing(fetch, show)))
 
-        def perform(client: AdminClient, args: argparse.Namespace) -> None:
-            answer = fetch(client, args)
-            if args.json:
-                write(orjson.dumps(answer, option=orjson.OPT_APPEND_NEWLINE))
-            else:
-                show(answer)
+    def only_object(self, fetch: Fetch, show: Show) -> argparse.ArgumentParser:
+        """Make it a command without actions, which prints one object as `add_object` says."""
+        return _with_json(self._equip(self._parser, _printing(fetch, show)))
 
-        parser = self.add(name, meaning, perform)
-        parser.add_argument("--json", action="store_true", help="print the API's object")
+    def _equip(self, parser: argparse.ArgumentParser, perform: Perform) -> argparse.ArgumentParser:
+        url = ClientSettings.model_fields["url"]
+        parser.add_argument("--url", help=f"{url.description} (default: {url.default}) [PREFIXGATE_URL]")
+        parser.set_defaults(perform=perform, parser=parser)
         return parser
 
     def run(self, argv: Sequence[str]) -> int:
@@ -81,6 +81,22 @@ class AdminCommand:
         except KeyboardInterrupt:
             return _INTERRUPTED
         return 0
+
+
+def _printing(fetch: Fetch, show: Show) -> Perform:
+    def perform(client: AdminClient, args: argparse.Namespace) -> None:
+        answer = fetch(client, args)
+        if args.json:
+            write(orjson.dumps(answer, option=orjson.OPT_APPEND_NEWLINE))
+        else:
+            show(answer)
+
+    return perform
+
+
+def _with_json(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    parser.add_argument("--json", action="store_true", help="print the API's object")
+    return parser
 
 
 def write(data: bytes) -> None:

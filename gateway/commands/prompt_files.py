@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
-import orjson
-
-from gateway.commands.admin_client import AdminError
+from gateway.commands.json_files import read_array, read_text
 
 FORMATS = ("text", "messages")
-STDIN = "-"
 
 
 def read_prompt(name: str, file_format: str | None) -> dict[str, Any]:
@@ -22,8 +17,8 @@ def read_prompt(name: str, file_format: str | None) -> dict[str, Any]:
     Raises: AdminError: it cannot be read.
     """
     if (file_format or ("messages" if name.endswith(".json") else "text")) == "messages":
-        return {"messages": _read_array(name, "--file")}
-    return {"text": _read(name, "--file")}
+        return {"messages": read_array(name, "--file")}
+    return {"text": read_text(name, "--file")}
 
 
 def read_tools(name: str) -> list[Any]:
@@ -31,24 +26,4 @@ def read_tools(name: str) -> list[Any]:
 
     Raises: AdminError: it cannot be read.
     """
-    return _read_array(name, "--tools")
-
-
-def _read_array(name: str, option: str) -> list[Any]:
-    try:
-        value = orjson.loads(_read(name, option))
-    except orjson.JSONDecodeError as error:
-        raise AdminError(f"{option}: {name}: not valid JSON: {error}") from error
-    if not isinstance(value, list):
-        raise AdminError(f"{option}: {name}: got {type(value).__name__}, wanted a JSON array")
-    return value
-
-
-def _read(name: str, option: str) -> str:
-    try:
-        data = sys.stdin.buffer.read() if name == STDIN else Path(name).read_bytes()
-        return data.decode()
-    except OSError as error:
-        raise AdminError(f"{option}: {name}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise AdminError(f"{option}: {name}: not UTF-8 at byte {error.start}") from error
+    return read_array(name, "--tools")

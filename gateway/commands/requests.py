@@ -1,4 +1,4 @@
-"""`prefixgate requests list | show | export`: the request log, and the blocks of one request."""
+"""`prefixgate requests list | show | explain | export`: the request log, and the cache of one request."""
 
 from __future__ import annotations
 
@@ -52,6 +52,8 @@ def main(argv: Sequence[str]) -> int:
     show.add_argument(
         "--blocks", action="store_true", help="its blocks instead: live while it runs, afterwards as they were"
     )
+    explain = command.add_object("explain", "print why a request took no more from the cache", _explain, print_object)
+    explain.add_argument("request", metavar="ID", help="request id or completion id")
     return command.run(argv)
 
 
@@ -79,6 +81,10 @@ def _show_list(page: Json) -> None:
 
 def _show(client: AdminClient, args: argparse.Namespace) -> Json:
     return client.get("requests", args.request, *(["blocks"] if args.blocks else []))
+
+
+def _explain(client: AdminClient, args: argparse.Namespace) -> Json:
+    return client.get("requests", args.request, "explain")
 
 
 def _export(client: AdminClient, args: argparse.Namespace) -> None:

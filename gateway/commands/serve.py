@@ -10,7 +10,7 @@ import shlex
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import FrameType
 
@@ -92,7 +92,7 @@ def run(
         log_config=None,
         timeout_graceful_shutdown=GRACE_SECONDS,  # never needed: when uvicorn begins to wait, all answers have ended
     )
-    server = _Server(config, backend, model_name, keys, grace_seconds)
+    server = _Server(config, backend, model_name, keys, grace_seconds, app.state.is_settled)
     with suppress(KeyboardInterrupt):  # uvicorn raises the signal again, after it shut down in order
         server.run()
     return 1 if server.engine_failed or not server.started else 0
@@ -102,9 +102,16 @@ class _Server(uvicorn.Server):
     """Says when and where it serves, and ends every answer before it ends itself."""
 
     def __init__(
-        self, config: uvicorn.Config, backend: Backend, model_name: str, keys: KeyStore, grace_seconds: float
+        self,
+        config: uvicorn.Config,
+        backend: Backend,
+        model_name: str,
+        keys: KeyStore,
+        grace_seconds: float,
+        is_settled: Callable[[], bool],
     ) -> None:
         super().__init__(config)
+        self._is_settled = is_settled
         self.engine_failed = False
         self._grace_seconds = grace_seconds
         self._is_hurried = False
@@ -152,7 +159,7 @@ class _Server(uvicorn.Server):
     async def _announce(self) -> None:
         base_url = self._base_url()
         print(f"prefixgate listens on {base_url}; {self._model_name} is being loaded", file=sys.stderr, flush=True)
-        while not self._backend.ready():
+        while not (self._backend.ready() and self._is_settled()):
             if self._backend.state().startswith("failed"):
                 print(f"prefixgate serve: the engine {self._backend.state()}", file=sys.stderr, flush=True)
                 self.engine_failed = self.should_exit = True

@@ -24,7 +24,8 @@ def remember_history(bodies: Iterable[Conversation], rules: RuleSet, *, memory: 
     """
     for body in bodies:
         recollection = Recollection(memory, scope)
-        canonical = rules.normalize(body, Context(scope, recollection)).conversation
-        for place, message in zip(recollection.places(canonical), canonical.messages, strict=False):
-            if message.role == "assistant":
-                recollection.remember(place, message)
+        normalized = rules.normalize(body, Context(scope, recollection))
+        for form in (normalized.conversation, normalized.audited):
+            for place, message in zip(recollection.places(form), form.messages, strict=False):
+                if message.role == "assistant":
+                    recollection.remember(place, message)

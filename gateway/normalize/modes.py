@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from gateway.normalize.registry import Choice, RuleRegistry, RuleSet
-from gateway.normalize.rule import Mode
+from gateway.normalize.rule import Mode, refuse_others
 
 EVERY = "*"
 """As a tenant or route: every one. As a rule: all that are on by default."""
@@ -34,6 +34,17 @@ class RuleModes:
     def choices(self) -> Mapping[Place, Choice]:
         """What is in force beside the defaults."""
         return self._choices
+
+    def check(self, place: Place, choice: Choice) -> None:
+        """Refuse a choice that could not run.
+
+        Raises: InvalidRequestError: no rule has the name, or a parameter is wrong.
+        """
+        if place.rule != EVERY:
+            needs_none = choice.mode is Mode.OFF and not choice.params
+            self.registry.rule_set({place.rule: choice if needs_none else Choice(Mode.ON, choice.params)})
+        elif choice.params:
+            refuse_others(choice.params, ())
 
     def replace(self, choices: Mapping[Place, Choice]) -> None:
         """Put other choices in force, for every request that comes from now on."""

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 import orjson
 
 from gateway.conversation import Conversation
-from gateway.errors import InvalidRequestError, shown
+from gateway.errors import InvalidRequestError
 from gateway.normalize.head_memo import HeadMemo
 from gateway.normalize.rule import Apply, Context, Mode, Params, Rule
-from gateway.normalize.run import KnownHead, Runnable, Runner
+from gateway.normalize.run import KnownHead, Runnable, Runner, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,14 @@ class RuleSet:
         self.audit = frozenset(rule.name for rule, _, mode in rules if mode is Mode.AUDIT)
         self._run_all = _runner([(rule, apply, params) for rule, apply, params, _ in built], memo)
         self._run_on = _runner([(rule, apply, params) for rule, apply, params, mode in built if mode is Mode.ON], memo)
+
+    def mode_of(self, name: str) -> Mode:
+        """Return how a rule runs here."""
+        return Mode.ON if name in self.on else Mode.AUDIT if name in self.audit else Mode.OFF
+
+    def steps(self, conversation: Conversation, context: Context) -> tuple[Step, ...]:
+        """Apply every rule once, those in audit mode too; return what each that fired changed, in order."""
+        return self._run_all.run(conversation, context).steps
 
     def normalize(self, conversation: Conversation, context: Context = Context()) -> Normalized:  # noqa: B008 -- frozen
         """Apply every rule once."""
@@ -103,10 +111,12 @@ class RuleRegistry:
         for name in names:
             if name not in known:
                 raise InvalidRequestError(
-                    f"rules: got {shown(name)}, wanted names of rules: {', '.join(known)}", param=f"rules.{name}"
+                    f"rules.{name}: unknown, wanted one of {', '.join(known)}", param=f"rules.{name}"
                 )
 
 
 def _runner(rules: Sequence[tuple[Rule, Apply, Params]], memo: HeadMemo[KnownHead]) -> Runner:
+    superseded = {name for rule, _, _ in rules for name in rule.supersedes}
+    rules = [entry for entry in rules if entry[0].name not in superseded]
     signature = orjson.dumps([(rule.name, rule.version, dict(params)) for rule, _, params in rules]).decode()
     return Runner([Runnable(rule.name, apply, rule.by_region) for rule, apply, _ in rules], signature, memo)

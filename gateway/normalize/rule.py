@@ -69,6 +69,8 @@ class Rule:
     by_region: bool = False
     """System head and tools come out the same whatever the turns are, and the turns whatever those are. So a head that
     was seen before need not be changed again."""
+    supersedes: frozenset[str] = frozenset()
+    """Rules that do not run where this one does, for they would undo it."""
 
 
 def safe(name: str, version: int, change: Callable[[Conversation], Conversation], *, by_region: bool = False) -> Rule:

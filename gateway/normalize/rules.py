@@ -9,6 +9,7 @@ from gateway.normalize.characters import nbsp_to_space_system, nfc_system
 from gateway.normalize.client_header import strip_client_header
 from gateway.normalize.content_form import one_empty_content_form, single_part_to_string
 from gateway.normalize.echo_repair import echo_repair
+from gateway.normalize.first_seen import first_seen
 from gateway.normalize.image_digest import image_digest
 from gateway.normalize.message_fields import drop_null_message_fields
 from gateway.normalize.reasoning import reasoning_restore
@@ -46,7 +47,10 @@ start is one only after the indent is gone. Lines are sorted when their characte
 
 
 def built_in_rules() -> RuleRegistry:
-    """Build the registry of all rules, on by default or not."""
+    """Build the registry of all rules, on by default or not.
+
+    What gives turns back comes last: a turn is remembered at its place in the canonical conversation, the head included.
+    """
     return RuleRegistry(
         [
             strip_cache_markers(),
@@ -71,6 +75,7 @@ def built_in_rules() -> RuleRegistry:
             canonical_call_ids(),
             image_digest(),
             relocate_volatile(),
+            first_seen(),
             echo_repair(),
             reasoning_restore(),
         ]

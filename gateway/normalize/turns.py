@@ -28,7 +28,7 @@ def said(message: Message) -> bytes:
     """Give the form in which assistant turns that mean the same are equal, and others are not.
 
     Call ids and reasoning are left out. Arguments are equal where their parsed trees are, with the text of numbers
-    kept: 5, 5.0, 1e0 and "5" are four values. What does not parse, or names a key twice, is compared as text.
+    kept: 5, 5.0, 1e0 and "5" are four values. What does not parse is compared as text.
     """
     parts: list[object] = [_bare(part) for part in spoken(message.content)]
     if parts and isinstance(parts[-1], str):
@@ -145,11 +145,8 @@ class _Number(str):
 
 
 def _members(pairs: list[tuple[str, object]]) -> tuple[tuple[str, object], ...]:
-    """Keep an object apart from an array, and make it independent of the order of its keys."""
-    members = tuple(sorted(pairs, key=lambda member: member[0]))
-    if len(dict(pairs)) != len(pairs):
-        raise ValueError("a key comes twice, and who reads it decides which one counts")
-    return members
+    """Keep an object apart from an array, and make it independent of the order of its keys; all of one name stay."""
+    return tuple(sorted(pairs, key=lambda member: member[0]))
 
 
 _EXACT = json.JSONDecoder(object_pairs_hook=_members, parse_int=_Number, parse_float=_Number, parse_constant=_Number)

@@ -12,7 +12,8 @@ from gateway.backends.base import ModelInfo
 from gateway.chat_messages import parse_messages, parse_tools
 from gateway.conversation import Conversation, body_of
 from gateway.errors import ContextLengthError, InvalidRequestError
-from gateway.normalize.registry import Choice, RuleRegistry
+from gateway.normalize.modes import EVERY, RuleModes
+from gateway.normalize.registry import Choice
 from gateway.normalize.rule import Mode
 from gateway.prompts.head import PromptHead, prompt_head
 from gateway.prompts.slots import check_slots, fill
@@ -46,8 +47,8 @@ class CompiledPrompt:
 class PromptCompiler:
     """Compiles for the served model."""
 
-    def __init__(self, rules: RuleRegistry, renderer: PromptRenderer) -> None:
-        self._rules = rules
+    def __init__(self, modes: RuleModes, renderer: PromptRenderer) -> None:
+        self._modes = modes
         self._renderer = renderer
 
     def compile(
@@ -56,6 +57,7 @@ class PromptCompiler:
         slots: Sequence[str],
         modes: Mapping[str, str],
         *,
+        tenant: str = EVERY,
         max_model_len: int | None = None,
     ) -> CompiledPrompt:
         """Check and compile.
@@ -64,12 +66,13 @@ class PromptCompiler:
             source: `messages` and, where there are, `tools`, as in a chat.
             slots: names that stand in the text as `{{name}}`.
             modes: rule name -> `off`, `audit` or `on` for this prompt.
+            tenant: whose requests will begin with it; `*`: everybody's.
             max_model_len: a text that is too long for it in any case is not tokenized.
 
         Raises: InvalidRequestError: the first thing that is wrong; ContextLengthError: it is far too long.
         """
         choices = {name: Choice(Mode(mode)) for name, mode in modes.items()}
-        rules = self._rules.rule_set(choices)
+        rules = self._modes.rule_set(tenant, EVERY, choices)
         raw = Conversation(parse_messages(source.get("messages")), parse_tools(source.get("tools")))
         canonical = rules.normalize(raw).conversation
         check_slots(canonical, slots)

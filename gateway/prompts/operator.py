@@ -11,6 +11,7 @@ from typing import Any
 
 from gateway.backends.base import Backend
 from gateway.errors import ConflictError, InvalidRequestError, shown
+from gateway.normalize.modes import EVERY
 from gateway.prompts.compiler import CompiledPrompt, PromptCompiler, canonical_json, check_length
 from gateway.prompts.registered import RegisteredVersion
 from gateway.prompts.registry import PromptRegistry
@@ -83,11 +84,11 @@ class PromptOperator:
         ConflictError: the name is taken, or it cannot be pinned; BackendUnavailableError: no engine can tell;
         StorageUnavailableError: nothing was written.
         """
-        compiled = await self._compile(draft)
         is_public = scope == PUBLIC
         async with self.database.read() as connection:
             owner = DEFAULT_TENANT if is_public or scope is None else scope
-            tenant = await find_tenant(connection, owner)
+            tenant = await find_tenant(connection, owner, field="scope")
+        compiled = await self._compile(draft, EVERY if is_public else tenant.id)
         now = self._clock()
         prompt = Prompt(new_id("pmt", now), name, tenant.id, is_public, 1, now, None)
         entry = RegisteredVersion(prompt, self._version(prompt.id, 1, draft, compiled), compiled)
@@ -107,9 +108,11 @@ class PromptOperator:
 
     async def add(self, author: Author, name_or_id: str, draft: Draft, *, activate: bool) -> RegisteredVersion:
         """Add a version, active or not. Raises: as `create` does."""
-        compiled = await self._compile(draft)
-        async with self.database.write() as connection:
+        async with self.database.read() as connection:
             prompt = _not_retired(await find_prompt(connection, name_or_id))
+        compiled = await self._compile(draft, EVERY if prompt.is_public else prompt.tenant_id)
+        async with self.database.write() as connection:
+            prompt = _not_retired(await find_prompt(connection, prompt.id))
             if draft.retention is None and prompt.active_version is not None:
                 before = await find_version(connection, prompt, prompt.active_version)
                 draft = replace(draft, retention=before.retention)
@@ -216,13 +219,13 @@ class PromptOperator:
     def _live(self, prompt: Prompt) -> RegisteredVersion | None:
         return next((entry for entry in self.registry.registered.active if entry.prompt.id == prompt.id), None)
 
-    async def _compile(self, draft: Draft) -> CompiledPrompt:
+    async def _compile(self, draft: Draft, tenant: str) -> CompiledPrompt:
         if draft.model not in (None, self._model_name):
             raise InvalidRequestError(
                 f"model: got {shown(draft.model)}, wanted {self._model_name!r}, the model served here", param="model"
             )
         model = self._backend.model_info()
-        compile_draft = partial(self._compiler.compile, max_model_len=model.max_model_len)
+        compile_draft = partial(self._compiler.compile, tenant=tenant, max_model_len=model.max_model_len)
         compiled = await asyncio.to_thread(compile_draft, draft.source, draft.slots, draft.rules or {})
         check_length(compiled.head, model)
         return compiled

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from sqlalchemy import select
 
@@ -14,6 +14,7 @@ from gateway.backends.base import Backend
 from gateway.backends.control import HashedPrompt
 from gateway.conversation import Conversation
 from gateway.errors import InvalidRequestError
+from gateway.normalize.modes import EVERY, RuleModes
 from gateway.prefix import PrefixHasher
 from gateway.prompts.compiler import CompiledPrompt, PromptCompiler
 from gateway.prompts.drift import DriftWatch, Variant
@@ -38,6 +39,7 @@ class PromptRegistry:
         self,
         database: Database,
         compiler: PromptCompiler,
+        modes: RuleModes,
         warmer: Warmer,
         *,
         backend: Backend,
@@ -48,6 +50,8 @@ class PromptRegistry:
         self.registered = RegisteredPrompts()
         self._database = database
         self._compiler = compiler
+        self._modes = modes
+        self._choices = modes.choices
         self._warmer = warmer
         self._backend = backend
         self._hasher = hasher
@@ -71,7 +75,10 @@ class PromptRegistry:
                 prompts = {prompt.id: prompt for prompt in await load_prompts(connection)}
                 versions = await load_versions(connection, list(prompts))
             mine = [version for version in versions if version.model == self._model_name]
-            self._compiled = await asyncio.to_thread(self._compile, mine)
+            if self._choices is not self._modes.choices:  # other modes, other canonical forms
+                self._choices, self._compiled = self._modes.choices, {}
+            owners = {id: EVERY if prompt.is_public else prompt.tenant_id for id, prompt in prompts.items()}
+            self._compiled = await asyncio.to_thread(self._compile, mine, owners)
             self.registered = RegisteredPrompts(
                 RegisteredVersion(prompts[version.prompt_id], version, self._compiled[key])
                 for version in mine
@@ -100,7 +107,9 @@ class PromptRegistry:
 
         return WarmPrompt(entry.handle, entry.prompt.name, entry.version.retention, num_public, hashed)
 
-    def _compile(self, versions: Sequence[PromptVersion]) -> dict[tuple[str, int], CompiledPrompt]:
+    def _compile(
+        self, versions: Sequence[PromptVersion], owners: Mapping[str, str]
+    ) -> dict[tuple[str, int], CompiledPrompt]:
         """Compile what is new. Always anew from the source: the model's template or the rules may have changed."""
         compiled: dict[tuple[str, int], CompiledPrompt] = {}
         for version in versions:
@@ -109,7 +118,9 @@ class PromptRegistry:
                 compiled[key] = self._compiled[key]
                 continue
             try:
-                compiled[key] = self._compiler.compile(version.source, version.slots, version.rules)
+                compiled[key] = self._compiler.compile(
+                    version.source, version.slots, version.rules, tenant=owners[version.prompt_id]
+                )
             except InvalidRequestError as error:
                 logger.warning("version %d of prompt %s cannot be used: %s", version.version, version.prompt_id, error)
                 continue

@@ -108,9 +108,10 @@ RULE_SETTINGS = Table(
     Column("route", String(100), primary_key=True),
     Column("rule", String(100), primary_key=True),
     Column("mode", String(8), nullable=False),
+    Column("params", _OptionalJson),
     Column("updated_at", Double, nullable=False),
 )
-"""Normalizer modes that differ from the default; `*` as tenant or route means every one."""
+"""How operators want rules of the normalizer; `*` as tenant or route means every one, as rule all that are on by default."""
 
 REQUESTS = Table(
     "requests",

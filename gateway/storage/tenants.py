@@ -69,15 +69,15 @@ class Tenants:
             return await find_tenant(connection, name_or_id)
 
 
-async def find_tenant(connection: AsyncConnection, name_or_id: str) -> Tenant:
+async def find_tenant(connection: AsyncConnection, name_or_id: str, *, field: str = "tenant") -> Tenant:
     """Look a tenant up inside a transaction; an id wins over a name that looks like it.
 
-    Raises: NotFoundError: no such tenant.
+    Raises: NotFoundError: no such tenant; it names the field that asked for one.
     """
     is_meant = or_(TENANTS.c.id == name_or_id, TENANTS.c.name == name_or_id)
     rows = (await connection.execute(select(TENANTS).where(is_meant))).all()
     if not rows:
-        raise NotFoundError(f"tenant: got {shown(name_or_id)}, wanted the id or name of a tenant", param="tenant")
+        raise NotFoundError(f"{field}: got {shown(name_or_id)}, wanted the id or name of a tenant", param=field)
     return _tenant(max(rows, key=lambda row: bool(row.id == name_or_id)))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from engine.calls import (
     Done,
     EndPriority,
     ExplainPrompt,
+    ExplainRequest,
     GetBlocks,
     NotFound,
     Order,
@@ -27,7 +29,11 @@ from engine.calls import (
     WarmPrompt,
 )
 from engine.errors import InvalidRequestError
+from engine.explanations import Explanations
 from engine.llm_engine import LLMEngine
+from engine.messages import SamplingParams
+from engine.prompt import checked_prompt
+from engine.request import Request
 from prefixcache.interface import Reason
 from tests.engine.test_scheduler import all_blocks_unreferenced, prompt_of
 from tests.support.chain_runner import ChainRunner, expected_tokens
@@ -158,7 +164,9 @@ def test_order_with_a_bad_value_is_refused_by_name_and_changes_nothing(order, pa
     assert said.ask(engine, SetCacheOptions()) == CacheOptions(0.5, 256)
 
 
-@pytest.mark.parametrize("order", [UnpinPrompt("x"), EndPriority("x"), GetBlocks("x")], ids=lambda o: type(o).__name__)
+@pytest.mark.parametrize(
+    "order", [UnpinPrompt("x"), EndPriority("x"), GetBlocks("x"), ExplainRequest("x")], ids=lambda o: type(o).__name__
+)
 def test_order_about_something_unknown_says_so(order: Order) -> None:
     engine, _ = make_engine()
     answer = Transcript().ask(engine, order)
@@ -225,12 +233,54 @@ def test_explain_tells_where_a_prompt_differs_and_other_scopes_to_the_operator_o
     edited[16] = 7
     explanation = said.ask(engine, ExplainPrompt(**hashed(engine, edited))).explanation
     assert (explanation.num_cached_tokens, explanation.diverging_token) == (16, 16)
-    assert (explanation.prompt_token_id, explanation.cached_token_id) == (7, prompt_of(64)[16])
+    sides = [np.frombuffer(side, np.int32) for side in (explanation.prompt_ahead, explanation.cached_ahead)]
+    assert [side.tolist() for side in sides] == [edited[16:64], prompt_of(64)[16:64]]
     assert explanation.reason is Reason.DIVERGED
     other = hashed(engine, prompt_of(64), scope="tenant:b")
     assert said.ask(engine, ExplainPrompt(**other)).explanation.reason is Reason.NEVER_CACHED
     revealed = said.ask(engine, ExplainPrompt(reveal_other_scopes=True, **other)).explanation
     assert revealed.reason is Reason.OTHER_SCOPE
+
+
+def test_explain_request_is_of_its_first_admission_though_its_own_blocks_are_cached_now() -> None:
+    engine, _ = make_engine()
+    said = Transcript()
+    edited = prompt_of(64)
+    edited[20] = 7
+    for name, prompt, scope in (
+        ("a", prompt_of(64), "tenant:a"),
+        ("b", edited, "tenant:a"),
+        ("c", edited, "tenant:a"),
+        ("d", edited, "tenant:d"),
+    ):
+        add_request(engine, name, prompt, scope=scope)
+        said.run(engine)
+    explained = {name: said.ask(engine, ExplainRequest(name)) for name in "abcd"}
+    first, second, third, other = (explained[name].explanation for name in "abcd")
+    assert (first.reason, second.reason, other.reason) == (Reason.NEVER_CACHED, Reason.DIVERGED, Reason.NEVER_CACHED)
+    assert (second.diverging_token, third.num_common_tokens, third.diverging_token) == (20, 64, None)
+    assert [explained[name].nearest_request_id for name in "abcd"] == [None, "a", "b", None]
+    revealed = {name: said.ask(engine, ExplainRequest(name, reveal_other_scopes=True)) for name in "abd"}
+    assert [revealed[name].explanation.reason for name in "abd"] == [
+        Reason.NEVER_CACHED,  # the others came later
+        Reason.DIVERGED,
+        Reason.OTHER_SCOPE,
+    ]
+    assert explained["b"] == revealed["b"]
+
+
+def test_explain_request_is_forgotten_oldest_first() -> None:
+    kept = Explanations(max_requests=2, max_tokens=100)
+    engine, _ = make_engine()
+    explanation = engine.cache.explain(checked_prompt(ExplainPrompt(**hashed(engine, [1])), vocab_size=9))
+    for number, (name, num_tokens) in enumerate([("a", 30), ("b", 30), ("a", 30), ("c", 60), ("d", 50)], 1):
+        prompt = checked_prompt(ExplainPrompt(**hashed(engine, [1] * num_tokens)), vocab_size=9)
+        request = Request(name, prompt, SamplingParams(max_tokens=1), seed=0)
+        request.arrival = number
+        kept.keep(request, explanation)
+        known = {name for name in "abcd" if kept.of(name)}
+        assert known == [{"a"}, {"a", "b"}, {"a", "b"}, {"a", "c"}, {"d"}][number - 1]
+    assert [kept.request_id(number) for number in (0, 4, 5)] == [None, None, "d"]
 
 
 PROMPTS = st.builds(lambda a, b, seed: prompt_of(a) + prompt_of(b, seed), *map(st.integers, (0, 1, 1), (40, 12, 3)))

@@ -10,11 +10,14 @@ from hypothesis import strategies as st
 
 from gateway.conversation import Message
 from gateway.normalize.memory import TurnMemory
-from gateway.normalize.rules import built_in_rules
+from gateway.normalize.registry import Choice, RuleRegistry, RuleSet
+from gateway.normalize.rule import Mode
 from gateway.normalize.turns import said
 from tests.gateway.support.echoes import (
     EQUIVALENT,
+    STATEFUL,
     Body,
+    all_rules,
     bodies,
     drop_reasoning,
     echoed,
@@ -27,7 +30,7 @@ from tests.gateway.support.echoes import (
 )
 
 OFF = rules(off=["echo_repair", "reasoning_restore"])
-NONE = rules(off=[rule.name for rule in built_in_rules().rules])
+rule_sets = st.sampled_from([rules(), all_rules()])
 
 
 def call(arguments: str, call_id: str = "call_1", name: str = "stock") -> Body:
@@ -51,45 +54,60 @@ def calling(*calls: Body, results: dict[str, str] | None = None, content: Any = 
 
 def assert_restored(sent: Body, returned: Body) -> None:
     assert printed(normalize(sent, [returned])) == printed(normalize(returned))
-    assert printed(normalize(sent, rule_set=NONE)) != printed(normalize(returned)), "nothing was to be repaired"
+    assert printed(normalize(sent)) != printed(normalize(returned)), "nothing was to be repaired"
 
 
 def assert_passes(sent: Body, returned: Body) -> None:
     assert printed(normalize(sent, [returned])) == printed(normalize(sent))
 
 
-@given(bodies(), st.lists(st.sampled_from(EQUIVALENT), max_size=4), st.booleans())
-def test_an_equivalent_history_is_restored_exactly(body: Body, changes: list, changes_ids: bool) -> None:
+@given(bodies(), st.lists(st.sampled_from(EQUIVALENT), max_size=4), st.booleans(), rule_sets)
+def test_an_equivalent_history_is_restored_exactly(
+    body: Body, changes: list, changes_ids: bool, rule_set: RuleSet
+) -> None:
     sent = other_ids(body) if changes_ids else body
     for change in changes:
         sent = echoed(sent, change)
-    result = normalize(sent, [body])
-    assert printed(result) == printed(normalize(body))
+    assert printed(normalize(sent, [body], rule_set=rule_set)) == printed(normalize(body, rule_set=rule_set))
 
 
-@given(bodies(), st.lists(st.sampled_from(EQUIVALENT), max_size=3))
-def test_repair_is_idempotent_and_nothing_fires_for_nothing(body: Body, changes: list) -> None:
+@given(bodies(), st.lists(st.sampled_from(EQUIVALENT), max_size=3), rule_sets)
+def test_repair_is_idempotent(body: Body, changes: list, rule_set: RuleSet) -> None:
     sent = body
     for change in changes:
         sent = echoed(sent, change)
     memory = TurnMemory()
-    result = normalize(sent, [body], memory=memory)
-    again = normalize({"messages": [json.loads(message) for message in printed(result)]}, memory=memory)
-    assert again.fired == ()
+    result = normalize(sent, [body], memory=memory, rule_set=rule_set)
+    canonical = {"messages": [json.loads(message) for message in printed(result)]}
+    again = normalize(canonical, memory=memory, rule_set=rule_set)
     assert printed(again) == printed(result)
-    assert bool(result.fired) == (printed(result) != printed(normalize(sent, rule_set=NONE)))
+    assert again.fired == ()
 
 
-@given(bodies(), st.data())
-def test_an_edited_turn_passes_byte_for_byte(body: Body, data: st.DataObject) -> None:
+@given(bodies(), st.lists(st.sampled_from(EQUIVALENT), max_size=1))
+def test_rules_fire_where_something_changes_and_only_there(body: Body, changes: list) -> None:
+    sent = body
+    for change in changes:
+        sent = echoed(sent, change)
+    result = normalize(sent, [body])
+    assert bool(result.fired) == (printed(result) != [json.dumps(message) for message in with_content_in_front(sent)])
+
+
+def with_content_in_front(body: Body) -> list[Body]:
+    """As a conversation prints messages, without any rule."""
+    return [{"role": entry["role"], "content": entry.get("content"), **entry} for entry in body["messages"]]
+
+
+@given(bodies(), st.data(), rule_sets)
+def test_an_edited_turn_passes_byte_for_byte(body: Body, data: st.DataObject, rule_set: RuleSet) -> None:
     """And so do the turns after it, for they answer something else now; those before it are still restored."""
     sent = echoed(body, trim)
     turns = [index for index, message in enumerate(sent["messages"]) if message["role"] == "assistant"]
     edited = data.draw(st.sampled_from(turns))
     edit(sent["messages"][edited], data)
-    after = printed(normalize(sent, [body]))
-    assert after[:edited] == printed(normalize(body))[:edited]
-    assert after[edited:] == printed(normalize(sent))[edited:]
+    after = printed(normalize(sent, [body], rule_set=rule_set))
+    assert after[:edited] == printed(normalize(body, rule_set=rule_set))[:edited]
+    assert after[edited:] == printed(normalize(sent, rule_set=rule_set))[edited:]
 
 
 def edit(turn: Body, data: st.DataObject) -> None:
@@ -144,6 +162,8 @@ def test_equivalent_turns_are_restored(sent: Body, returned: Body) -> None:
         (answered("yes."), answered("Yes.")),
         (calling(call('{"n": 5.0}')), calling(call('{"n": 5}'))),
         (calling(call('{"n": "5"}')), calling(call('{"n": 5}'))),
+        (calling(call('{"n": -0}')), calling(call('{"n": 0}'))),
+        (calling(call('{"n": 1, "n": 2}')), calling(call('{"n": 2, "n": 1}'))),
         (calling(call('{"n": 5e0}')), calling(call('{"n": 5}'))),
         (calling(call('{"n": 1E2}')), calling(call('{"n": 1e2}'))),
         (calling(call('{"n": [1, 2]}')), calling(call('{"n": [2, 1]}'))),
@@ -226,11 +246,9 @@ def test_the_turn_returned_last_counts() -> None:
 
 
 def test_audit_reports_and_changes_nothing() -> None:
-    from gateway.normalize.registry import Choice
-    from gateway.normalize.rule import Mode
-    from gateway.normalize.rules import built_in_rules
-
-    audit = built_in_rules().rule_set({"echo_repair": Choice(Mode.AUDIT), "reasoning_restore": Choice(Mode.AUDIT)})
+    audit = RuleRegistry(STATEFUL).rule_set(
+        {"echo_repair": Choice(Mode.AUDIT), "reasoning_restore": Choice(Mode.AUDIT)}
+    )
     result = normalize(answered("Yes."), [answered("Yes. ", reasoning="Hm.")], rule_set=audit)
     assert result.would_fire == ("echo_repair", "reasoning_restore")
     assert result.conversation.messages[2] == Message("assistant", "Yes.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,7 @@ async def all_that_shows(backend: LocalBackend, tenant: str, tokens: list[int]) 
     hashed = PrefixHasher().prompt(
         np.asarray(tokens, dtype=np.int32), identity=Identity(tenant), model=backend.model_info()
     )
-    explained = await backend.explain(hashed)
+    explained = replace(await backend.explain(hashed), prompt_ahead=b"", moment=0)  # its own text, and the clock
     before = (await backend.snapshot()).counters
     admission = await ask(backend, tenant, tokens)
     after = (await backend.snapshot()).counters

@@ -69,6 +69,7 @@ ORDERS: dict[str, Callable] = {
     "set_cache_options": lambda backend, prompt: backend.set_cache_options(),
     "blocks_of": lambda backend, prompt: backend.blocks_of("x"),
     "explain": lambda backend, prompt: backend.explain(prompt),
+    "explain_request": lambda backend, prompt: backend.explain_request("x"),
 }
 
 
@@ -152,9 +153,40 @@ async def test_blocks_of_two_requests_with_a_common_prefix_are_the_same(backend:
 
 async def test_explain_of_what_is_cached_and_what_is_not(backend: LocalBackend) -> None:
     await backend.warm(prompt_of(backend, PROMPT))
-    assert (await backend.explain(prompt_of(backend, PROMPT))).reason is Reason.HIT
+    assert (await backend.explain(prompt_of(backend, PROMPT[:57]))).reason is Reason.HIT
     edited = await backend.explain(prompt_of(backend, [*PROMPT[:40], 999, *PROMPT[41:]]))
     assert (edited.num_cached_tokens, edited.diverging_token, edited.reason) == (40, 40, Reason.DIVERGED)
+
+
+async def test_request_is_explained_by_what_was_cached_when_it_came(backend: LocalBackend) -> None:
+    edited = [*PROMPT[:40], 999, *PROMPT[41:]]
+    await ended(await generate(backend, "one", PROMPT))
+    await ended(await generate(backend, "two", edited))
+    await ended(await generate(backend, "three", edited))
+    explained = await backend.explain_request("two")
+    assert explained is not None
+    explanation = explained.explanation
+    assert (explanation.reason, explanation.diverging_token, explanation.block) == (Reason.DIVERGED, 40, 5)
+    assert np.frombuffer(explanation.prompt_ahead, np.int32).tolist() == edited[40:64]
+    assert np.frombuffer(explanation.cached_ahead, np.int32)[:24].tolist() == PROMPT[40:64]
+    assert explained.nearest_request_id == "one"
+    assert (await backend.explain_request("three")).nearest_request_id == "two"
+    assert (await backend.explain_request("one")).nearest_request_id is None
+    assert await backend.explain_request("nobody") is None
+
+
+async def test_prompt_that_the_worker_had_before_its_restart_is_a_cold_restart(backend: LocalBackend) -> None:
+    await ended(await generate(backend, "one", PROMPT))
+    os.kill(backend.worker_process_id, signal.SIGKILL)
+    async with asyncio.timeout(20):
+        await restarted(backend)
+    again = await generate(backend, "two", [*PROMPT[:44], *range(200, 220)])
+    assert again.admission.reasons == {"cold_restart": 5, "never_cached": 3}
+    await ended(again)
+    third = await generate(backend, "three", PROMPT)
+    assert third.admission.reasons == {"hit": 5, "cold_restart": 3}
+    assert (await backend.explain_request("three")).explanation.reason is Reason.COLD_RESTART
+    assert await backend.explain_request("one") is None
 
 
 @pytest.mark.parametrize("name", ORDERS)

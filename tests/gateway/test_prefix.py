@@ -63,7 +63,9 @@ def test_blocks_wholly_inside_a_public_prompt_are_everybodys_and_no_others(num_t
     [
         (16, {"hit": 2}, "hit"),
         (16, {"hit": 2, "diverged": 1, "never_cached": 3}, "diverged"),
-        (20, {"hit": 2, "copied": 1}, "hit"),
+        (20, {"hit": 2, "copied": 1}, "copied"),
+        (29, {"hit": 2, "copied": 1}, "hit"),
+        (16, {"hit": 2, "below_min_reuse": 1, "diverged": 1}, "diverged"),
         (20, {"share_cap": 2, "evicted": 1}, "evicted"),
         (0, {"other_scope": 2}, "never_cached"),
         (0, {"evicted": 0, "cold_restart": 2}, "cold_restart"),

@@ -40,6 +40,7 @@ def turn(body: Body, *history: Body, **options: Any) -> Body:
         (answered("Yes.", reasoning_content="Hm.\n"), answered("Yes.", reasoning="Hm.")),
         (answered([THOUGHT, text("Yes.")]), answered("Yes.")),
         (answered([THOUGHT, text("Yes.")]), answered([text("Yes.")])),
+        (answered([THOUGHT, {"text": "Yes.", "type": "text"}]), answered("Yes.")),
         (answered([THOUGHT, text("Yes.")]), answered("Yes.", reasoning_content="Stock says 4.")),
         (answered([THOUGHT, text("Yes,"), THOUGHT, text("two.")]), answered([text("Yes,"), text("two.")])),
         (answered("Yes."), answered("Yes.", reasoning_content="")),

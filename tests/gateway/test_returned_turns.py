@@ -11,6 +11,7 @@ import pytest
 from gateway.answer import Answer
 from gateway.app import create_app
 from gateway.backends.base import Admission, TokenBatch
+from gateway.conversation import Conversation, Message
 from gateway.metrics import GatewayMetrics
 from gateway.model_files import ModelFiles
 from gateway.normalize.echo_repair import echo_repair
@@ -140,3 +141,17 @@ async def _after_a_turn(backend: FakeBackend, files: ModelFiles, rules: Sequence
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway") as client:
         await client.post(PATH, json=chat())
         return await prompts_of(client, backend, chat(REPLY), chat(REPLY + "\n\n"))
+
+
+def test_an_answer_is_remembered_for_each_form_of_its_prompt_and_no_other() -> None:
+    """What rules in audit mode would have made of the prompt comes back next time, too."""
+    forms = [Conversation((Message("user", text),)) for text in ("Well? It is 10:00.", "Well?", "What?")]
+    memory = Recollection(TurnMemory(), "a")
+    memory.next_turn(*forms[:2]).remember(Message("assistant", "Yes.\n"), [5, 6])
+    turns = [
+        memory.turns_of(
+            Conversation((*form.messages, Message("assistant", "Yes."), Message("user", "?"))), same_head=True
+        )
+        for form in forms
+    ]
+    assert [[turn.token_ids.tolist() for turn in found.values()] for found in turns] == [[[5, 6]], [[5, 6]], []]

@@ -32,10 +32,12 @@ def make_prompt(*parts: int | Sequence[int], scopes: Sequence[Scope] = (Scope(TE
     return Prompt(token_ids=array, block_hashes=hashes, scopes=tuple(scopes), hash_epoch=epoch)
 
 
-def admit(cache: PrefixCache, prompt: Prompt, *, max_new_tokens: int = 0, num_sequences: int = 1) -> Allocation:
+def admit(
+    cache: PrefixCache, prompt: Prompt, *, max_new_tokens: int = 0, num_sequences: int = 1, owner: int = 0
+) -> Allocation:
     """Match and admit; the request must fit."""
     with cache.match(prompt) as match:
-        allocation = cache.admit(match, max_new_tokens=max_new_tokens, num_sequences=num_sequences)
+        allocation = cache.admit(match, max_new_tokens=max_new_tokens, num_sequences=num_sequences, owner=owner)
     cache.check_integrity()
     assert allocation is not None
     return allocation
@@ -48,9 +50,9 @@ def compute(cache: PrefixCache, table: BlockTable) -> BlockTable:
     return table
 
 
-def serve(cache: PrefixCache, prompt: Prompt) -> Allocation:
+def serve(cache: PrefixCache, prompt: Prompt, *, owner: int = 0) -> Allocation:
     """Run a request that generates nothing from start to end."""
-    allocation = admit(cache, prompt)
+    allocation = admit(cache, prompt, owner=owner)
     cache.free(compute(cache, allocation.table))
     cache.check_integrity()
     return allocation

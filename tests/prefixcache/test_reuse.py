@@ -41,7 +41,7 @@ def test_match_takes_full_blocks_only_where_blocks_cannot_be_cut():
     allocation = admit(cache, make_prompt(1, 2))
     assert allocation.num_cached_tokens == BLOCK
     assert allocation.copies == []
-    assert allocation.reasons == {Reason.HIT: 1, Reason.DIVERGED: 1}
+    assert allocation.reasons == {Reason.HIT: 1, Reason.BELOW_MIN_REUSE: 1}
 
 
 def test_match_pending_block_is_not_reused_but_reported():

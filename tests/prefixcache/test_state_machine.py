@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from contextlib import contextmanager, suppress
-from itertools import chain, count
+from itertools import count
 
 import numpy as np
 import pytest
@@ -29,53 +29,21 @@ from prefixcache import (
     Priority,
     Prompt,
     Reason,
-    Scope,
-    hash_blocks,
 )
 from prefixcache.hashing import xxh3_128
-from tests.prefixcache.factories import BLOCK, PUBLIC, TENANT_A, TENANT_B
+from tests.prefixcache.factories import BLOCK
 from tests.prefixcache.fake_kv import FakeKV
+from tests.prefixcache.machine_prompts import FORGERIES, SCOPES, prompts
 
 HASHERS = {
     "xxh3": xxh3_128,
     "one bit": lambda data, seed: bytes([sum(data) & 1]) * 16,
     "constant": lambda data, seed: bytes(16),
 }
-SCOPES = [
-    (Scope(TENANT_A, 0),),
-    (Scope(PUBLIC, 1), Scope(TENANT_A, 0)),
-    (Scope(PUBLIC, 1), Scope(TENANT_B, 0)),
-    (Scope(TENANT_A, 1), Scope(TENANT_A, 0)),
-    (Scope(PUBLIC, 1), Scope(PUBLIC, 99), Scope(TENANT_A, 0)),
-]
 ORDER_OF_BLOCKS = [
     *(Reason.DISABLED, Reason.HIT, Reason.SHARE_CAP, Reason.COPIED, Reason.NOT_READY),
-    *(Reason.EVICTED, Reason.BELOW_MIN_REUSE, Reason.DIVERGED, Reason.COLD_RESTART, Reason.NEVER_CACHED),
+    *(Reason.EVICTED, Reason.COLD_RESTART, Reason.BELOW_MIN_REUSE, Reason.DIVERGED, Reason.NEVER_CACHED),
 ]
-TEXTS = [[1] * BLOCK, [1] * (BLOCK - 2) + [2, 2], [3] * BLOCK]
-
-
-FORGERIES = {
-    "none": lambda tokens, scopes: b"",
-    "other seed": lambda tokens, scopes: hash_blocks(tokens, block_size=BLOCK, scopes=scopes, seed=99),
-    "other scope": lambda tokens, scopes: hash_blocks(tokens, block_size=BLOCK, scopes=SCOPES[0], seed=0),
-    "equal": lambda tokens, scopes: bytes(16 * (len(tokens) // BLOCK)),
-    "shifted": lambda tokens, scopes: hash_blocks(tokens[::-1], block_size=BLOCK, scopes=scopes, seed=0),
-}
-
-
-def make_prompt(texts: list[int], tail: int, scopes: tuple[Scope, ...], is_forged: bool) -> Prompt:
-    tokens = np.array([*chain.from_iterable(TEXTS[text] for text in texts), *[1] * tail] or [1], dtype=np.int32)
-    return Prompt(tokens, b"forged" if is_forged else b"", scopes, 0)
-
-
-prompts = st.builds(
-    make_prompt,
-    st.lists(st.sampled_from([0, 0, 0, 0, 1, 2]), min_size=1, max_size=4),
-    st.integers(0, BLOCK - 1),
-    st.sampled_from([*SCOPES[:1] * 3, *SCOPES]),
-    st.booleans(),
-)
 
 
 class CacheMachine(RuleBasedStateMachine):
@@ -87,6 +55,9 @@ class CacheMachine(RuleBasedStateMachine):
         self.matches: list[Match] = []
         self.pins: list[Pin] = []
         self.priorities: list[Priority] = []
+        self.owners = count(1)
+        self.computed_by: dict[int, int] = {}
+        """Owner of the table that wrote or copied a block last."""
         self.can_end: set[BlockTable] = set()
         """Tables that the caller let in by `max_request_tokens`, and their forks."""
 
@@ -129,7 +100,9 @@ class CacheMachine(RuleBasedStateMachine):
     def add(self, match: Match, max_new_tokens: int, num_sequences: int = 1) -> bool:
         promised = match.num_cached_tokens
         before = self.cache.snapshot()
-        allocation = self.cache.admit(match, max_new_tokens=max_new_tokens, num_sequences=num_sequences)
+        allocation = self.cache.admit(
+            match, max_new_tokens=max_new_tokens, num_sequences=num_sequences, owner=next(self.owners)
+        )
         if allocation is None:
             assert (match.num_cached_tokens, self.cache.snapshot()) == (promised, before)
             return False
@@ -139,7 +112,7 @@ class CacheMachine(RuleBasedStateMachine):
         assert list(allocation.reasons) == sorted(allocation.reasons, key=ORDER_OF_BLOCKS.index)
         num_hits = allocation.reasons.get(Reason.HIT, 0)
         assert allocation.table.block_ids[:num_hits] == match.chain[:num_hits]
-        self.kv.perform(allocation.copies)
+        self.perform(allocation.copies, allocation.table)
         self.kv.check(allocation.table, allocation.num_cached_tokens)
         self.tables.append(allocation.table)
         if allocation.table.max_tokens <= self.cache.max_request_tokens():
@@ -193,6 +166,14 @@ class CacheMachine(RuleBasedStateMachine):
             if not self.step(table, table.tokens.num_tokens - start, [token]):
                 break
 
+    def perform(self, copies, table: BlockTable) -> None:
+        self.kv.perform(copies)
+        self.computed_by |= {copy.dst: table.owner for copy in copies}
+
+    def write(self, table: BlockTable, start: int, stop: int) -> None:
+        self.kv.write(table, start, stop)
+        self.computed_by |= {table.block_ids[position // BLOCK]: table.owner for position in range(start, stop)}
+
     def step(self, table: BlockTable, num_tokens: int, new_token_ids=()) -> bool:
         start = table.num_computed_tokens
         stop = min(start + num_tokens, table.tokens.num_tokens)
@@ -205,8 +186,8 @@ class CacheMachine(RuleBasedStateMachine):
         if copies is None:
             assert self.cache.snapshot() == before
             return False
-        self.kv.perform(copies)
-        self.kv.write(table, start, stop)
+        self.perform(copies, table)
+        self.write(table, start, stop)
         self.cache.commit(table, stop, new_token_ids)
         return True
 
@@ -215,7 +196,7 @@ class CacheMachine(RuleBasedStateMachine):
     def fork(self, data) -> None:
         fork = self.cache.fork(self.pick(self.tables, data))
         if fork is not None:
-            self.kv.perform(fork.copies)
+            self.perform(fork.copies, fork.table)
             self.kv.check(fork.table, fork.table.num_computed_tokens)
             self.tables.append(fork.table)
 
@@ -229,18 +210,18 @@ class CacheMachine(RuleBasedStateMachine):
         copies = self.cache.grow(table, stop) if stop > start else None
         if copies is None:
             return
-        self.kv.perform(copies)
+        self.perform(copies, table)
         fork = self.cache.fork(table)
         if fork is None:
             return
-        self.kv.perform(fork.copies)
+        self.perform(fork.copies, fork.table)
         self.tables.append(fork.table)
         block = table.block_ids[start // BLOCK]
         if self.cache._pool.ref_count[block] > 1:
             with pytest.raises(BlockStateError):
                 self.cache.commit(table, stop)
         else:
-            self.kv.write(table, start, stop)
+            self.write(table, start, stop)
             self.cache.commit(table, stop)
 
     @precondition(lambda self: self.tables)
@@ -322,6 +303,7 @@ class CacheMachine(RuleBasedStateMachine):
         result = self.cache.explain(self.forged(prompt))
         assert self.cache.snapshot() == before
         assert result.num_cached_tokens <= result.num_common_tokens <= result.num_prompt_tokens
+        assert result.owner in {0, *self.cache._index.owners}
 
     @invariant()
     def counts_agree_with_the_model(self) -> None:
@@ -329,6 +311,9 @@ class CacheMachine(RuleBasedStateMachine):
             return
         self.cache.check_integrity()
         self.kv.check_index()
+        for block in self.cache._index.by_key.values():
+            if self.cache._pool.ready[block]:
+                assert self.cache._index.owners[block] == self.computed_by[block]
         holders = [set(table.block_ids) for table in self.tables]
         assert all(len(set(table.block_ids)) == len(table.block_ids) for table in self.tables)
         active = set().union(*holders)

@@ -17,6 +17,7 @@ from engine.config import EngineConfig
 from engine.messages import EngineReady
 from gateway.backends.base import BackendSnapshot, BackendUnavailableError, GenerationRequest, ModelInfo
 from gateway.backends.control import CacheOptions
+from gateway.backends.local.earlier_lives import EarlierLives
 from gateway.backends.local.generation import LocalGeneration
 from gateway.backends.local.life import WorkerLife
 from gateway.backends.local.orders import WorkerOrders
@@ -60,6 +61,7 @@ class LocalBackend(WorkerOrders):
         self._supervision = supervision or Supervision()
         self._command = command
         self._options: CacheOptions | None = None
+        self._lives = EarlierLives()
         self._life: WorkerLife | None = None
         self._task: asyncio.Task[None] | None = None
         self._state = "stopped"
@@ -119,7 +121,11 @@ class LocalBackend(WorkerOrders):
 
     async def generate(self, request: GenerationRequest) -> LocalGeneration:
         """Wait for admission and return the running generation."""
-        return await self._serving()[0].add(request)
+        life, ready = self._serving()
+        self._lives.begin(ready)
+        generation = await life.add(request, num_earlier_blocks=self._lives.num_blocks(request))
+        self._lives.note(request)
+        return generation
 
     async def snapshot(self) -> BackendSnapshot:
         """Ask the worker between two of its steps."""

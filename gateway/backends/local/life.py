@@ -126,8 +126,13 @@ class WorkerLife:
         """Since the last word of the worker."""
         return time.monotonic() - self._last_word
 
-    async def add(self, request: GenerationRequest) -> LocalGeneration:
-        """Send a request and wait until it is admitted; cancelling the wait aborts it."""
+    async def add(self, request: GenerationRequest, *, num_earlier_blocks: int) -> LocalGeneration:
+        """Send a request and wait until it is admitted; cancelling the wait aborts it.
+
+        Args:
+            request: what to go on from.
+            num_earlier_blocks: leading full blocks of it that earlier lives had.
+        """
         wire_id = str(next(self._ids))
         self._wire_ids[request.request_id] = wire_id
         if len(self._wire_ids) > MAX_NAMED_REQUESTS:
@@ -139,6 +144,7 @@ class WorkerLife:
                 request_id=wire_id,
                 **prompt_fields(request),
                 sampling=SamplingParams(**dataclasses.asdict(request.sampling)),
+                num_earlier_blocks=num_earlier_blocks,
                 tenant=request.tenant,
             )
         )
@@ -170,6 +176,10 @@ class WorkerLife:
     def wire_id(self, request_id: str) -> str | None:
         """Return what the worker knows one of the last requests by."""
         return self._wire_ids.get(request_id)
+
+    def request_id(self, wire_id: str) -> str | None:
+        """Return which of the last requests the worker knows by this name."""
+        return next((name for name, known in self._wire_ids.items() if known == wire_id), None)
 
     async def _ask(self, call_id: int, question: ToWorker) -> EngineSnapshot | Outcome:
         answer: asyncio.Future[EngineSnapshot | Outcome] = asyncio.get_running_loop().create_future()
@@ -204,9 +214,9 @@ class WorkerLife:
             case StepOutputs(outputs):
                 for output in outputs:
                     self._push(output)
-            case Admitted(wire_id, num_prompt, num_cached, reasons):
+            case Admitted(wire_id, num_prompt, num_cached, reasons, num_common):
                 if generation := self._generations.get(wire_id):
-                    generation.admit(Admission(num_prompt, num_cached, reasons))
+                    generation.admit(Admission(num_prompt, num_cached, reasons, num_common))
             case RequestFailed(wire_id, why, param, retryable):
                 if generation := self._generations.pop(wire_id, None):
                     error = BackendOverloadedError(why) if retryable else RequestRejectedError(why, param=param)

@@ -13,6 +13,7 @@ from engine.calls import (
     EndPriority,
     Explained,
     ExplainPrompt,
+    ExplainRequest,
     GetBlocks,
     NotFound,
     Order,
@@ -93,6 +94,19 @@ class WorkerOrders(ABC):
         """Tell what of a prompt is cached."""
         order = ExplainPrompt(reveal_other_scopes=reveal_other_scopes, **prompt_fields(prompt))
         return _expect(Explained, await self._call(order)).explanation
+
+    async def explain_request(
+        self, request_id: str, *, reveal_other_scopes: bool = False
+    ) -> control.ExplainedRequest | None:
+        """Tell what of a request's prompt was cached at its admission."""
+        life = self._present_life()
+        wire_id = life.wire_id(request_id)
+        outcome = None if wire_id is None else await self._call(ExplainRequest(wire_id, reveal_other_scopes))
+        if outcome is None or not _is_found(Explained, outcome):
+            return None
+        explained = _expect(Explained, outcome)
+        nearest = explained.nearest_request_id
+        return control.ExplainedRequest(explained.explanation, nearest and life.request_id(nearest))
 
     @abstractmethod
     def _present_life(self) -> WorkerLife:

@@ -11,20 +11,32 @@ from hypothesis import strategies as st
 
 from gateway.chat_request import conversation_of
 from gateway.conversation import body_of
+from gateway.normalize.content_form import single_part_to_string
+from gateway.normalize.echo_repair import echo_repair
+from gateway.normalize.first_seen import first_seen
 from gateway.normalize.history import remember_history
 from gateway.normalize.memory import TurnMemory
+from gateway.normalize.reasoning import reasoning_restore
 from gateway.normalize.recollection import Recollection
-from gateway.normalize.registry import Choice, Normalized, RuleSet
-from gateway.normalize.rule import Context, Mode
+from gateway.normalize.registry import Choice, Normalized, RuleRegistry, RuleSet
+from gateway.normalize.rule import Context, Mode, Rule
 from gateway.normalize.rules import built_in_rules
 
 Body = dict[str, Any]
 
+STATEFUL = (single_part_to_string(), first_seen(), echo_repair(), reasoning_restore())
+"""Alone, so that no other rule repairs what they should."""
 
-def rules(*on: str, off: Sequence[str] = ()) -> RuleSet:
-    """The built-in rules, some more of them on, some off."""
+
+def rules(*on: str, off: Sequence[str] = (), among: Sequence[Rule] = STATEFUL) -> RuleSet:
+    """Some rules as they are by default, some of them on, some off."""
     choices = {**dict.fromkeys(on, Choice(Mode.ON)), **dict.fromkeys(off, Choice(Mode.OFF))}
-    return built_in_rules().rule_set(choices)
+    return RuleRegistry(among).rule_set(choices)
+
+
+def all_rules(*on: str, off: Sequence[str] = ()) -> RuleSet:
+    """The same with all other rules."""
+    return rules(*on, off=off, among=built_in_rules().rules)
 
 
 def normalize(

@@ -15,6 +15,7 @@ from gateway.backends.base import (
     ModelInfo,
     TokenBatch,
 )
+from gateway.backends.control import ExplainedRequest
 from tests.gateway.support.fake_control import BLOCK_SIZE, TOTAL_BLOCKS, FakeControl, keys_of
 
 
@@ -119,6 +120,9 @@ class FakeBackend(FakeControl):
     def _admission(self, request: GenerationRequest) -> Admission:
         """Reuse the blocks whose hashes were seen, but never the last token's."""
         keys = keys_of(request)
+        explanation = self._explanation(request)
+        self.explained[request.request_id] = ExplainedRequest(explanation, self._last_id)
+        self._last_id, self._last_prompt = request.request_id, request.token_ids
         num_tokens = len(request.token_ids)
         num_hits = min(self._num_cached(request), (num_tokens - 1) // BLOCK_SIZE)
         self._cached.update(keys)
@@ -127,7 +131,9 @@ class FakeBackend(FakeControl):
             reasons["hit"] = num_hits
         if len(keys) > num_hits:
             reasons["diverged" if num_hits else "never_cached"] = len(keys) - num_hits
-        admission = self._admissions[request.request_id] = Admission(num_tokens, num_hits * BLOCK_SIZE, reasons)
+        admission = self._admissions[request.request_id] = Admission(
+            num_tokens, num_hits * BLOCK_SIZE, reasons, explanation.num_common_tokens
+        )
         return admission
 
 

@@ -5,9 +5,19 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from gateway.backends.base import Admission, BackendUnavailableError, RequestRejectedError
-from gateway.backends.control import BlockInfo, CacheOptions, HashedPrompt, PinOutcome, RequestBlocks, WarmUp
-from prefixcache.interface import Explanation, Reason
+from gateway.backends.control import (
+    BlockInfo,
+    CacheOptions,
+    ExplainedRequest,
+    HashedPrompt,
+    PinOutcome,
+    RequestBlocks,
+    WarmUp,
+)
+from prefixcache.interface import WINDOW_TOKENS, Explanation, Reason, TokenArray
 
 HASH_BYTES = 16
 BLOCK_SIZE = 8
@@ -29,6 +39,10 @@ class FakeControl:
     pins: dict[str, set[bytes]] = field(default_factory=dict)
     priorities: dict[str, tuple[int, float | None]] = field(default_factory=dict)
     """Handle -> level and seconds; none ever expires."""
+    explained: dict[str, ExplainedRequest] = field(default_factory=dict)
+    """By completion; a test may enter another one."""
+    _last_id: str | None = None
+    _last_prompt: TokenArray = field(default_factory=lambda: np.zeros(0, np.int32))
     _cached: set[bytes] = field(default_factory=set)
     _admissions: dict[str, Admission] = field(default_factory=dict)
 
@@ -102,17 +116,35 @@ class FakeControl:
 
     async def explain(self, prompt: HashedPrompt, *, reveal_other_scopes: bool = False) -> Explanation:
         self._check_up()
+        return self._explanation(prompt)
+
+    async def explain_request(self, request_id: str, *, reveal_other_scopes: bool = False) -> ExplainedRequest | None:
+        self._check_up()
+        return self.explained.get(request_id)
+
+    def _explanation(self, prompt: HashedPrompt) -> Explanation:
+        """Compare with the newest prompt that was served; a tenant is not looked at."""
         num_blocks = self._num_cached(prompt)
         is_whole = num_blocks == len(keys_of(prompt))
+        tokens, other = prompt.token_ids, self._last_prompt
+        num_common = 0
+        while num_common < min(len(tokens), len(other)) and tokens[num_common] == other[num_common]:
+            num_common += 1
+        windows = (tokens[max(0, num_common - WINDOW_TOKENS) : num_common], tokens[num_common:], other[num_common:])
+        common, ahead, cached = (window[:WINDOW_TOKENS].tobytes() for window in windows)
         return Explanation(
-            num_prompt_tokens=len(prompt.token_ids),
+            num_prompt_tokens=len(tokens),
             num_cached_tokens=num_blocks * BLOCK_SIZE,
-            num_common_tokens=num_blocks * BLOCK_SIZE,
             num_pending_tokens=0,
-            diverging_token=None,
-            prompt_token_id=None,
-            cached_token_id=None,
             reason=Reason.HIT if is_whole else Reason.DIVERGED if num_blocks else Reason.NEVER_CACHED,
+            block=num_blocks,
+            num_common_tokens=num_common,
+            common=common,
+            prompt_ahead=ahead,
+            cached_ahead=cached,
+            owner=0,
+            evictions_ago=None,
+            moment=0,
         )
 
     def _check_up(self) -> None:

@@ -1,0 +1,141 @@
+"""What would become of a body: normalized, rendered and tokenized as a request would be, with nothing changed by it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from gateway.auth import Identity
+from gateway.backends.base import ModelInfo
+from gateway.chat_request import conversation_of
+from gateway.conversation import Conversation, body_of
+from gateway.errors import ContextLengthError, InvalidRequestError, shown
+from gateway.normalize.changes import changed_regions
+from gateway.normalize.history import remember_history
+from gateway.normalize.memory import TurnMemory
+from gateway.normalize.modes import RuleModes
+from gateway.normalize.recollection import Recollection
+from gateway.normalize.registry import Choice, RuleSet
+from gateway.normalize.rule import Context, Mode
+from gateway.rendering import PromptRenderer
+from prefixcache.hashing import namespace
+
+ENDPOINTS: Mapping[str, str] = {"chat.completions": "/v1/chat/completions"}
+"""Name of an endpoint -> its route."""
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class DryRunRequest:
+    """What to try."""
+
+    body: Json
+    endpoint: str = "chat.completions"
+    tenant: str = "default"
+    """Any label; no tenant of this name has to exist."""
+    mode: Mode = Mode.ON
+    """Off: no rule runs; audit: rules that are on are only reported."""
+    history: Sequence[Json] = ()
+    """Earlier bodies, whose assistant turns count as returned."""
+    choices: Mapping[str, Choice] = field(default_factory=dict)
+    """By rule, beside what is in force."""
+
+
+class DryRun:
+    """Tries bodies with the rules and the template of a running gateway."""
+
+    def __init__(self, modes: RuleModes, renderer: PromptRenderer) -> None:
+        self._modes = modes
+        self._renderer = renderer
+
+    def run(self, request: DryRunRequest, model: ModelInfo) -> Json:
+        """Try one body.
+
+        Raises: InvalidRequestError: the body is none, a rule does not exist, or a parameter is wrong.
+        """
+        choices = self._modes.resolved(request.tenant, _route(request.endpoint))
+        self._modes.registry.check_names(request.choices)
+        rules = self._modes.registry.rule_set(_in_mode({**choices, **request.choices}, request.mode))
+        scope = Identity(request.tenant).scope
+        memory = TurnMemory()
+        earlier = [_conversation(f"history[{index}]", body) for index, body in enumerate(request.history)]
+        remember_history(earlier, rules, memory=memory, scope=scope)
+        raw = _conversation("body", request.body)
+        canonical = rules.normalize(raw, Context(scope, Recollection(memory, scope))).conversation
+        return {
+            "canonical": body_of(canonical),
+            **self._rendered(canonical, model),
+            "rules": self._report(rules, raw, Context(scope, Recollection(memory, scope))),
+            "scope": _namespace(canonical, scope, model),
+        }
+
+    def _rendered(self, canonical: Conversation, model: ModelInfo) -> Json:
+        try:
+            self._renderer.check(canonical)
+            token_ids = self._renderer.token_ids(canonical, max_model_len=model.max_model_len)
+        except (InvalidRequestError, ContextLengthError) as error:
+            return {"token_ids": None, "render_error": str(error), "regions": []}
+        return {"token_ids": token_ids.tolist(), "render_error": None, "regions": []}
+
+    def _report(self, rules: RuleSet, raw: Conversation, context: Context) -> list[Json]:
+        """Tell of every rule whether it fired, or would have in audit mode, and where."""
+        changed = {name: changed_regions(before, after) for name, before, after in rules.steps(raw, context)}
+        return [
+            {
+                "name": rule.name,
+                "version": rule.version,
+                "class": rule.rule_class.value,
+                "mode": rules.mode_of(rule.name).value,
+                "fired": rule.name in changed,
+                "detail": "changed " + ", ".join(changed[rule.name]) if rule.name in changed else None,
+            }
+            for rule in self._modes.registry.rules
+        ]
+
+
+def _route(endpoint: str) -> str:
+    route = ENDPOINTS.get(endpoint)
+    if route is None:
+        raise InvalidRequestError(
+            f"endpoint: got {shown(endpoint)}, wanted one of {', '.join(ENDPOINTS)}", param="endpoint"
+        )
+    return route
+
+
+def _in_mode(choices: Mapping[str, Choice], mode: Mode) -> Mapping[str, Choice]:
+    if mode is Mode.ON:
+        return choices
+    return {
+        name: Choice(mode, choice.params) if choice.mode is Mode.ON or mode is Mode.OFF else choice
+        for name, choice in choices.items()
+    }
+
+
+def _conversation(name: str, body: Json) -> Conversation:
+    """Check a body; an error names the field inside it."""
+    try:
+        return conversation_of({field: value for field, value in body.items() if value is not None})
+    except InvalidRequestError as error:
+        raise InvalidRequestError(f"{name}.{error}", param=f"{name}.{error.param}") from error
+
+
+def _namespace(canonical: Conversation, scope: str, model: ModelInfo) -> str:
+    """Digest everything that keeps equal tokens apart: model, tenant, and what other parts than texts hold."""
+    others = [
+        part
+        for message in canonical.messages
+        if isinstance(message.content, tuple)
+        for part in message.content
+        if part["type"] != "text"
+    ]
+    fields = {
+        **model.namespace_fields,
+        "requested_model": orjson.dumps(canonical.fields.get("model")).decode(),
+        "parts": orjson.dumps(others, option=orjson.OPT_SORT_KEYS).decode(),
+    }
+    return hashlib.sha256(namespace(fields, scope=scope)).hexdigest()
