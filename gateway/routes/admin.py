@@ -9,6 +9,7 @@ from fastapi import APIRouter, Depends, Header
 from gateway.auth import Authenticator
 from gateway.backends.base import Backend
 from gateway.dry_run import DryRun
+from gateway.explain.records import PromptRecords
 from gateway.explain.report import MissReports
 from gateway.normalize.modes import RuleModes
 from gateway.prompts.operator import PromptOperator
@@ -39,6 +40,7 @@ def admin_router(
     modes: RuleModes,
     dry_run: DryRun,
     reports: MissReports,
+    records: PromptRecords,
 ) -> APIRouter:
     """Build the routes; those of a store only where there is one."""
 
@@ -50,7 +52,7 @@ def admin_router(
     # Not included as routers of their own: those hide their paths, which are the labels of the metrics.
     add_config_routes(router, LiveConfig(settings, backend, modes, store), store, rules)
     add_cache_routes(router, backend, store)
-    add_block_routes(router, backend, recent)
+    add_block_routes(router, backend, recent, records)
     add_explain_route(router, reports, recent)
     add_normalize_route(router, dry_run, backend)
     if store is not None:
