@@ -75,11 +75,7 @@ class RuleSet:
             return Normalized(canonical, run.fired, canonical)
         audit = self._run_all.run(conversation, context)
         would_fire = tuple(name for name in audit.fired if name in self.audit)
-<<<<<<< HEAD
-        # Compared by what fired: a rule in audit mode may also keep another one from running.
-=======
->>>>>>> h/stateful
-        audited = canonical if audit.fired == run.fired else audit.conversation
+        audited = canonical if audit.fired == run.fired else audit.conversation  # a rule that supersedes may not fire
         return Normalized(canonical, run.fired, audited, would_fire)
 
 
