@@ -124,6 +124,7 @@ def create_app(
         modes=modes,
         dry_run=DryRun(modes, renderer),
         reports=MissReports(backend, records, tokenizer, modes, shows_content=settings.store_content),
+        records=records,
     )
     paths = [route.path for route in [*routes, *admin.routes] if isinstance(route, Route) and "{" not in route.path]
 

@@ -25,7 +25,7 @@ from gateway.disconnect import ClientDisconnectedError, read_body, run_until_dis
 from gateway.errors import GatewayError, ModelNotFoundError, problem_of, shown
 from gateway.explain.diagnostics import Diagnostics
 from gateway.explain.records import PromptRecord
-from gateway.ingress import Ingress
+from gateway.ingress import Ingress, PreparedPrompt
 from gateway.metrics import GatewayMetrics
 from gateway.recent import RecentRequests
 from gateway.request_entry import RequestEntry
@@ -141,7 +141,7 @@ class ChatCompletions:
         entry.rules = prepared.fired_rules
         entry.prompt_id = prepared.prompt_id
         entry.admit(generation.admission)
-        record = _record_of(task, generation.admission)
+        record = _record_of(task, prepared, generation.admission)
         services.diagnostics.note(record)
         try:
             services.metrics.count_admission(generation.admission)
@@ -228,8 +228,8 @@ class ChatCompletions:
             task.entry.answer_text = text
 
 
-def _record_of(task: _Task, admission: Admission) -> PromptRecord:
-    conversation = task.chat.conversation
+def _record_of(task: _Task, prepared: PreparedPrompt, admission: Admission) -> PromptRecord:
+    conversation = prepared.conversation
     return PromptRecord(
         completion_id=task.entry.completion_id,
         request_id=task.entry.request_id,
@@ -239,5 +239,5 @@ def _record_of(task: _Task, admission: Admission) -> PromptRecord:
         num_common_tokens=admission.num_common_tokens,
         roles=tuple(message.role for message in conversation.messages),
         tool_names=tuple(str(tool["function"]["name"]) for tool in conversation.tools),
-        spans=None,
+        rendered=prepared.rendered,
     )

@@ -21,7 +21,7 @@ from gateway.prefix import PrefixHasher
 from gateway.prompts.matching import HeadIndex
 from gateway.prompts.registered import RegisteredPrompts, RegisteredVersion
 from gateway.prompts.registry import PromptRegistry
-from gateway.rendering import PromptRenderer
+from gateway.rendering import PromptRenderer, RenderedPrompt
 from gateway.threads import PromptThreads
 
 _REMEMBERING = ("echo_repair", "reasoning_restore")
@@ -33,6 +33,9 @@ class PreparedPrompt:
     """A request for the engine, and what was done to the prompt on the way."""
 
     request: GenerationRequest
+    conversation: Conversation
+    """In canonical form."""
+    rendered: RenderedPrompt
     fired_rules: tuple[str, ...]
     prompt_id: str | None = None
     """The registered prompt that was named, or that the tokens begin with."""
@@ -95,7 +98,10 @@ class Ingress:
     def _prepare(
         self, request_id: str, chat: ChatRequest, normalized: Normalized, identity: Identity, model: ModelInfo
     ) -> PreparedPrompt:
-        token_ids = self._renderer.token_ids(normalized.conversation, max_model_len=model.max_model_len)
+        rendered = self._renderer.render(
+            normalized.conversation, tenant=identity.tenant, max_model_len=model.max_model_len
+        )
+        token_ids = rendered.token_ids
         if not len(token_ids):
             raise InvalidRequestError(
                 "messages: the model's chat template made an empty prompt of them", param="messages"
@@ -118,7 +124,13 @@ class Ingress:
             num_public_tokens=heads.num_public_tokens(token_ids),
         )
         begins_with = heads.match(token_ids, identity.tenant)
-        return PreparedPrompt(request, normalized.fired, begins_with.prompt_id if begins_with else None)
+        return PreparedPrompt(
+            request,
+            normalized.conversation,
+            rendered,
+            normalized.fired,
+            begins_with.prompt_id if begins_with else None,
+        )
 
 
 def _normalize(rules: RuleSet, conversation: Conversation, memory: Recollection) -> tuple[Normalized, NextTurn | None]:

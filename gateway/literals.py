@@ -12,11 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 
-def contains(pattern: re.Pattern[str], value: object) -> bool:
-    """Whether a text anywhere in a JSON value matches."""
-    return any(pattern.search(text) for text in _texts(value))
-
-
 def mask(pattern: re.Pattern[str], value: Any) -> tuple[Any, dict[str, str]]:
     """Replace every match in a JSON value.
 
@@ -45,13 +40,14 @@ def mask(pattern: re.Pattern[str], value: Any) -> tuple[Any, dict[str, str]]:
     return masked(value), literals
 
 
-def _texts(value: object) -> Iterator[str]:
+def texts(value: object) -> Iterator[str]:
+    """Give every text in a JSON value, names of fields, too."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
         for key, entry in value.items():
             yield key
-            yield from _texts(entry)
+            yield from texts(entry)
     elif isinstance(value, Sequence):
         for entry in value:
-            yield from _texts(entry)
+            yield from texts(entry)

@@ -5,24 +5,106 @@ Adapts the neutral form to what the template can take, at rendering alone; the c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import orjson
 
 from gateway import literals
+from gateway.continuation import begun_answer, cut_behind
 from gateway.conversation import Conversation, Message, Part, text_part, texts_of
 from gateway.errors import ContextLengthError, InvalidRequestError, shown
+from gateway.pieces import Piece, PieceEncoder
+from gateway.regions import Layout, Region, lay_out, regions_of
+from gateway.splicing import Splice, Splicer
+from gateway.switches import switches_of
 from gateway.template import ChatTemplate
+from gateway.template_wording import GenerationPrompts, learn
+from gateway.token_borders import find_borders
+from gateway.token_memo import TokenMemo
 from gateway.tokenizer import TokenArray, Tokenizer
+from gateway.tool_prints import PrintedArray, ToolPrints
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Written:
+    """A rendered text, and what the template was given for it."""
+
+    text: str
+    messages: Sequence[Mapping[str, Any]]
+    texts: Sequence[Sequence[str]]
+    """Of the parts of each message's content."""
+    tools: PrintedArray
+    switches: Mapping[str, Any]
+    literals: Mapping[str, str]
+    """Marker in the text -> what it stands for."""
+
+
+class RenderedPrompt:
+    """A prompt, and on request where its tokens came from."""
+
+    def __init__(
+        self,
+        written: _Written,
+        pieces: Sequence[Piece],
+        splices: Sequence[Splice],
+        encoder: PieceEncoder,
+        lay_out: Callable[[_Written], Layout],
+    ) -> None:
+        self._written = written
+        self._pieces = pieces
+        self._splices = splices
+        self._encoder = encoder
+        self._lay_out = lay_out
+        ids = [piece.token_ids for piece in pieces]
+        self.token_ids: TokenArray = np.concatenate(ids) if ids else np.zeros(0, dtype=np.int32)
+        """[num_prompt_tokens], int32."""
+        self.spliced = frozenset(splice.message for splice in splices)
+        """Messages whose tokens are those that were given for them."""
+
+    @property
+    def num_chars(self) -> int:
+        """Size of the text as it was rendered."""
+        return len(self._written.text)
+
+    @functools.cached_property
+    def text(self) -> str:
+        """The characters that the tokens stand for."""
+        return "".join(self._written.literals.get(piece.text, piece.text) for piece in self._pieces)
+
+    @functools.cached_property
+    def regions(self) -> list[Region]:
+        """Who owns which tokens: all of them, in order and without overlap."""
+        spliced = [(f"messages[{splice.message}]", (splice.start, splice.end)) for splice in self._splices]
+        return regions_of(self._lay_out(self._written).spans(spliced), self._pieces, self._encoder)
 
 
 class PromptRenderer:
-    """Renders and tokenizes for one model. Safe to call from several threads."""
+    """Renders and tokenizes for one model. Safe to call from several threads.
 
-    def __init__(self, template: ChatTemplate, tokenizer: Tokenizer) -> None:
+    Args:
+        template: of the model.
+        tokenizer: of the model.
+        memo: the ids of pieces that came before.
+    """
+
+    def __init__(self, template: ChatTemplate, tokenizer: Tokenizer, memo: TokenMemo | None = None) -> None:
         self._template = template
         self._tokenizer = tokenizer
+        self._borders = find_borders(tokenizer, [template.source, *template.special_tokens.values()])
+        if not self._borders.ids:
+            logger.warning("prompts are tokenized whole each time: %s", self._borders.why_none)
+        self._encoder = PieceEncoder(tokenizer, self._borders, memo or TokenMemo())
+        self._splicer = Splicer(tokenizer, self._borders)
+        self._wording = learn(template)
+        self._generation_prompts = GenerationPrompts(template)
+        self._tools = ToolPrints(tokenizer.has_special)
 
     def check(self, conversation: Conversation) -> None:
         """Refuse what this template would drop silently.
@@ -39,39 +121,100 @@ class PromptRenderer:
                 param="tools",
             )
 
-    def token_ids(self, conversation: Conversation, *, max_model_len: int | None = None) -> TokenArray:
+    def render(
+        self,
+        conversation: Conversation,
+        *,
+        tenant: str = "",
+        max_model_len: int | None = None,
+        spans: Mapping[int, TokenArray] | None = None,
+    ) -> RenderedPrompt:
         """Render and tokenize.
 
         Args:
             conversation: normalized.
+            tenant: whose texts are remembered.
             max_model_len: a text that is too long for it in any case is not tokenized, for that takes seconds.
-
-        Returns: [num_prompt_tokens], int32.
+            spans: message -> the tokens that the model wrote for it; they take the place of its text where they
+                decode to it and may stand there, and the result says where that was.
 
         Raises: InvalidRequestError: the template refuses the conversation; ContextLengthError: it is far too long.
         """
-        messages = [self._template_message(message) for message in conversation.messages]
-        tools = list(conversation.tools)
-        pattern = self._tokenizer.special_pattern
-        if pattern is None or not literals.contains(pattern, [messages, tools]):
-            text = self._template.render(messages, tools)
-            self._check_length(text, {}, max_model_len)
-            return self._tokenizer.encode(text)
-        (messages, tools), stand_for = literals.mask(pattern, [messages, tools])
-        text = self._template.render(messages, tools)
-        self._check_length(text, stand_for, max_model_len)
-        return self._tokenizer.encode_guarded(text, stand_for)
+        written = self._write(conversation)
+        self._check_length(written, max_model_len)
+        splices: list[Splice] = []
+        if spans:
+            places = [found.hull if found else None for found in self._lay_out(written).messages]
+            prompts = self._generation_prompts.of(written.switches)
+            splices = self._splicer.place(written.text, places, spans, prompts)
+        pieces: list[Piece] = []
+        start = 0
+        for splice in splices:
+            pieces += self._encode(written, start, splice.start, tenant)
+            pieces.append(Piece(written.text[splice.start : splice.end], splice.token_ids))
+            start = splice.end
+        pieces += self._encode(written, start, len(written.text), tenant)
+        return RenderedPrompt(written, pieces, splices, self._encoder, self._lay_out)
 
-    def _check_length(self, text: str, stand_for: Mapping[str, str], max_model_len: int | None) -> None:
+    def token_ids(self, conversation: Conversation, *, max_model_len: int | None = None) -> TokenArray:
+        """Render and tokenize; give nothing but the ids.
+
+        Returns: [num_prompt_tokens], int32.
+
+        Raises: as `render`.
+        """
+        return self.render(conversation, max_model_len=max_model_len).token_ids
+
+    def _encode(self, written: _Written, start: int, end: int, tenant: str) -> list[Piece]:
+        return self._encoder.encode(written.text[start:end], written.literals, tenant=tenant, is_start=start == 0)
+
+    def _lay_out(self, written: _Written) -> Layout:
+        return lay_out(written.text, written.messages, written.texts, written.tools, self._wording.headers)
+
+    def _write(self, conversation: Conversation) -> _Written:
+        """Render, with markers for what looks like a special token and is none."""
+        messages = [self._template_message(message) for message in conversation.messages]
+        texts = [texts_of(message.content) for message in conversation.messages]
+        switches = switches_of(conversation.fields, self._template.reserved)
+        tools = self._tools.prepare(conversation.tools)
+        stand_for: dict[str, str] = {}
+        if tools is None or self._tokenizer.has_special([messages, switches]):
+            assert self._tokenizer.special_pattern is not None
+            (messages, texts, switches, masked), stand_for = literals.mask(
+                self._tokenizer.special_pattern, [messages, texts, switches, conversation.tools]
+            )
+            tools = PrintedArray(masked)
+        if begun_answer(conversation) is None:
+            text = self._template.render(messages, tools, switches)
+        else:
+            text = self._continued(messages, tools, switches)
+        return _Written(text, messages, texts, tools, switches, stand_for)
+
+    def _continued(
+        self, messages: Sequence[Mapping[str, Any]], tools: PrintedArray, switches: Mapping[str, Any]
+    ) -> str:
+        whole = self._template.render(messages, tools, switches, add_generation_prompt=False)
+        text = cut_behind(whole, messages[-1], self._wording.ending)
+        if text is None:
+            field = f"messages[{len(messages) - 1}].content"
+            raise InvalidRequestError(
+                f"{field}: got the beginning of an answer, wanted none: this model's chat template does not print it as "
+                "it is, so it cannot be continued",
+                param=field,
+            )
+        return text
+
+    def _check_length(self, written: _Written, max_model_len: int | None) -> None:
         """Refuse a text that is too long whatever its tokens are."""
-        bound = self._tokenizer.bound
+        bound, text = self._tokenizer.bound, written.text
         if max_model_len is None or bound is None:
             return
         max_chars = (max_model_len - 1) * bound.max_chars
         if len(text) <= max_chars:
             return
         num_chars = bound.num_chars(text) + sum(
-            text.count(marker) * (bound.num_chars(literal) - len(marker)) for marker, literal in stand_for.items()
+            text.count(marker) * (bound.num_chars(literal) - len(marker))
+            for marker, literal in written.literals.items()
         )
         if num_chars > max_chars:
             raise ContextLengthError(

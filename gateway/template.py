@@ -7,7 +7,6 @@ Source: transformers, utils/chat_template_utils.py: environment options, filters
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NoReturn
@@ -19,6 +18,9 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from gateway.errors import InvalidRequestError
+from gateway.tool_prints import print_json
+
+_ARGUMENTS = ("messages", "tools", "add_generation_prompt", "continue_final_message")
 
 
 class ChatTemplateError(Exception):
@@ -31,6 +33,9 @@ class ChatTemplate:
     Attributes:
         renders_tools: the source speaks of `tools`, so they will not be dropped silently.
         takes_parts: content may be a list of text parts; else it has to be one string.
+        source: as it came.
+        special_tokens: names that it may write -> their texts.
+        reserved: names that no switch may have.
     """
 
     def __init__(
@@ -50,22 +55,40 @@ class ChatTemplate:
             self._template = environment.from_string(source)
         except jinja2.TemplateSyntaxError as error:
             raise ChatTemplateError(f"the chat template does not compile: line {error.lineno}: {error}") from error
-        self._special_tokens = dict(special_tokens)
+        self.source = source
+        self.special_tokens = dict(special_tokens)
+        self.reserved = frozenset({*_ARGUMENTS, *special_tokens, *environment.globals})
         self.renders_tools = "tools" in source
         self.takes_parts = self._probe_parts()
 
-    def render(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()) -> str:
-        """Render messages up to where the assistant's answer begins.
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] = (),
+        switches: Mapping[str, Any] | None = None,
+        *,
+        add_generation_prompt: bool = True,
+    ) -> str:
+        """Render messages.
+
+        Args:
+            messages: as templates expect them.
+            tools: empty: there are none.
+            switches: further variables, none of them `reserved`.
+            add_generation_prompt: up to where the assistant's answer begins; else up to the end of the last message.
 
         Raises: InvalidRequestError: the template refused the messages; it may do so in any way.
         """
         try:
             return self._template.render(
-                messages=messages,
-                tools=tools or None,
-                documents=None,
-                add_generation_prompt=True,
-                **self._special_tokens,
+                {
+                    "documents": None,
+                    **(switches or {}),
+                    **self.special_tokens,
+                    "messages": messages,
+                    "tools": tools or None,
+                    "add_generation_prompt": add_generation_prompt,
+                }
             )
         except Exception as error:  # a template is foreign code: whatever it raises, it is about what it was given
             raise InvalidRequestError(
@@ -101,7 +124,7 @@ def _tojson(
     sort_keys: bool = False,
 ) -> str:
     """Print JSON for a prompt: jinja's own filter would escape it for HTML."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    return print_json(value, (ensure_ascii, indent, separators and (separators[0], separators[1]), sort_keys))
 
 
 def _raise_exception(message: str) -> NoReturn:

@@ -75,7 +75,9 @@ class RuleSet:
             return Normalized(canonical, run.fired, canonical)
         audit = self._run_all.run(conversation, context)
         would_fire = tuple(name for name in audit.fired if name in self.audit)
-        return Normalized(canonical, run.fired, audit.conversation if would_fire else canonical, would_fire)
+        # Compared by what fired: a rule in audit mode may also keep another one from running.
+        audited = canonical if audit.fired == run.fired else audit.conversation
+        return Normalized(canonical, run.fired, audited, would_fire)
 
 
 class RuleRegistry:

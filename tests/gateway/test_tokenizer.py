@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as RawTokenizer
 from tokenizers import decoders, models
 
-from gateway import tokenizer as tokenizer_module
 from gateway.conversation import Conversation, Message
 from gateway.model_files import ModelFiles
 from gateway.rendering import PromptRenderer
@@ -161,21 +160,6 @@ def test_special_token_text_in_a_tool_schema_is_only_text(tmp_path) -> None:
     ids = renderer.token_ids(Conversation((Message("user", "hi"),), (tool,))).tolist()
     assert ids.count(TURN_ID) == 3
     assert '"parameters": {"<|turn|>": "<|stop|>"}' in tokenizer.decode(ids)
-
-
-def test_special_token_text_many_times_is_encoded_in_two_calls(
-    model_files: ModelFiles, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tokenizer = Tokenizer(model_files.tokenizer_file)
-    text, literals = "Ax" * 5000 + "Bxy", {"A": "<|stop|>", "B": "<|turn|>"}
-    expected = [tokenizer.encode_guarded(piece, literals).tolist() for piece in ("A", "x", "B", "xy")]
-    calls = []
-    encode_all = tokenizer_module._encode_all
-    monkeypatch.setattr(tokenizer_module, "_encode_all", lambda *given: calls.append(given) or encode_all(*given))
-    ids = tokenizer.encode_guarded(text, literals).tolist()
-    assert ids == (expected[0] + expected[1]) * 5000 + expected[2] + expected[3]
-    assert len(calls) == 2
-    assert TURN_ID not in ids
 
 
 def test_special_token_text_is_encoded_alike_each_time(model_files: ModelFiles, tokenizer: Tokenizer) -> None:
