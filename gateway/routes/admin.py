@@ -24,6 +24,7 @@ from gateway.routes.admin_rules import add_rule_routes
 from gateway.settings import Settings
 from gateway.storage.rule_settings import RuleSettings
 from gateway.storage.store import Store
+from gateway.template_check import TemplateVerdict
 
 
 def admin_router(
@@ -36,6 +37,7 @@ def admin_router(
     prompts: PromptOperator | None,
     rules: RuleSettings | None,
     modes: RuleModes,
+    template: TemplateVerdict,
     dry_run: DryRun,
     reports: MissReports,
 ) -> APIRouter:
@@ -48,8 +50,8 @@ def admin_router(
 
     @router.get("/config")
     async def config() -> dict[str, Any]:
-        """Every option as it is in force, secrets masked."""
-        return settings.shown()
+        """Every option as it is in force, secrets masked; and how the model's chat template suits the cache."""
+        return {**settings.shown(), "chat_template_check": template.shown()}
 
     # Not included as routers of their own: those hide their paths, which are the labels of the metrics.
     add_cache_routes(router, backend, store)
