@@ -43,6 +43,7 @@ from gateway.settings import Settings
 from gateway.storage.rule_settings import RuleSettings
 from gateway.storage.store import Store
 from gateway.template import ChatTemplate
+from gateway.template_check import check_template, log_verdict
 from gateway.threads import PromptThreads
 from gateway.tokenizer import Tokenizer
 from gateway.version import VERSION
@@ -81,6 +82,8 @@ def create_app(
     tokenizer = Tokenizer(model_files.tokenizer_file)
     special_tokens = {"bos_token": model_files.bos_token, "eos_token": model_files.eos_token}
     template = ChatTemplate(model_files.chat_template, special_tokens=special_tokens)
+    verdict = check_template(model_files.chat_template, special_tokens)
+    log_verdict(verdict)
     threads = PromptThreads()
     recent, records = RecentRequests(), PromptRecords()
     modes, renderer, hasher = RuleModes(rules or built_in_rules()), PromptRenderer(template, tokenizer), PrefixHasher()
@@ -129,6 +132,7 @@ def create_app(
         prompts=prompts,
         rules=rule_settings,
         modes=modes,
+        template=verdict,
         accounting=accounting,
         dry_run=DryRun(modes, renderer),
         reports=MissReports(backend, records, tokenizer, modes, shows_content=settings.store_content),

@@ -77,7 +77,7 @@ class RuleSet:
             return Normalized(canonical, run.fired, canonical, steps=run.steps)
         audit = self._run_all.run(conversation, context)
         would_fire = tuple(name for name in audit.fired if name in self.audit)
-        audited = audit.conversation if would_fire else canonical
+        audited = canonical if audit.fired == run.fired else audit.conversation  # a rule that supersedes may not fire
         return Normalized(canonical, run.fired, audited, would_fire, run.steps)
 
 

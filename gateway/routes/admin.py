@@ -28,6 +28,7 @@ from gateway.routes.admin_savings import add_savings_route
 from gateway.settings import Settings
 from gateway.storage.rule_settings import RuleSettings
 from gateway.storage.store import Store
+from gateway.template_check import TemplateVerdict
 
 
 def admin_router(
@@ -40,6 +41,7 @@ def admin_router(
     prompts: PromptOperator | None,
     rules: RuleSettings | None,
     modes: RuleModes,
+    template: TemplateVerdict,
     accounting: Accounting,
     dry_run: DryRun,
     reports: MissReports,
@@ -53,7 +55,7 @@ def admin_router(
     router = APIRouter(prefix="/admin/v1", dependencies=[Depends(check_key)])
 
     # Not included as routers of their own: those hide their paths, which are the labels of the metrics.
-    add_config_routes(router, LiveConfig(settings, backend, modes, store), store, rules)
+    add_config_routes(router, LiveConfig(settings, backend, modes, template, store), store, rules)
     add_cache_routes(router, backend, store)
     add_block_routes(router, backend, recent, records)
     add_explain_route(router, reports, recent)
