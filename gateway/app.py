@@ -128,6 +128,7 @@ def create_app(
         template=verdict,
         dry_run=DryRun(modes, renderer),
         reports=MissReports(backend, records, tokenizer, modes, shows_content=settings.store_content),
+        records=records,
     )
     paths = [route.path for route in [*routes, *admin.routes] if isinstance(route, Route) and "{" not in route.path]
 

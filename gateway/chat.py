@@ -24,9 +24,8 @@ from gateway.chat_wire import AnswerHead, ChunkWriter, cache_header, completion_
 from gateway.disconnect import ClientDisconnectedError, read_body, run_until_disconnect
 from gateway.errors import GatewayError, ModelNotFoundError, problem_of, shown
 from gateway.explain.diagnostics import Diagnostics
-from gateway.explain.places import place_of
 from gateway.explain.records import PromptRecord
-from gateway.ingress import Ingress
+from gateway.ingress import Ingress, PreparedPrompt
 from gateway.metrics import GatewayMetrics
 from gateway.recent import RecentRequests
 from gateway.request_entry import RequestEntry
@@ -142,7 +141,7 @@ class ChatCompletions:
         entry.rules = prepared.fired_rules
         entry.prompt_id = prepared.prompt_id
         entry.admit(generation.admission)
-        record = _record_of(task, generation.admission)
+        record = _record_of(task, prepared, generation.admission)
         services.diagnostics.note(record)
         try:
             services.metrics.count_admission(generation.admission)
@@ -229,15 +228,16 @@ class ChatCompletions:
             task.entry.answer_text = text
 
 
-def _record_of(task: _Task, admission: Admission) -> PromptRecord:
-    conversation = task.chat.conversation
-    roles = [message.role for message in conversation.messages]
+def _record_of(task: _Task, prepared: PreparedPrompt, admission: Admission) -> PromptRecord:
+    conversation = prepared.conversation
     return PromptRecord(
         completion_id=task.entry.completion_id,
         request_id=task.entry.request_id,
         tenant_id=task.entry.tenant_id,
         route=PATH,
         num_prompt_tokens=admission.num_prompt_tokens,
-        place=place_of((), admission.num_common_tokens, roles),
+        num_common_tokens=admission.num_common_tokens,
+        roles=tuple(message.role for message in conversation.messages),
         tool_names=tuple(str(tool["function"]["name"]) for tool in conversation.tools),
+        rendered=prepared.rendered,
     )

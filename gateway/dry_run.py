@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import orjson
@@ -77,10 +77,11 @@ class DryRun:
     def _rendered(self, canonical: Conversation, model: ModelInfo) -> Json:
         try:
             self._renderer.check(canonical)
-            token_ids = self._renderer.token_ids(canonical, max_model_len=model.max_model_len)
+            rendered = self._renderer.render(canonical, max_model_len=model.max_model_len)
         except (InvalidRequestError, ContextLengthError) as error:
             return {"token_ids": None, "render_error": str(error), "regions": []}
-        return {"token_ids": token_ids.tolist(), "render_error": None, "regions": []}
+        regions = [asdict(region) for region in rendered.regions]
+        return {"token_ids": rendered.token_ids.tolist(), "render_error": None, "regions": regions}
 
     def _report(self, rules: RuleSet, raw: Conversation, context: Context) -> list[Json]:
         """Tell of every rule whether it fired, or would have in audit mode, and where."""

@@ -68,6 +68,11 @@ class RenderedPrompt:
         self.spliced = frozenset(splice.message for splice in splices)
         """Messages whose tokens are those that were given for them."""
 
+    @property
+    def num_chars(self) -> int:
+        """Size of the text as it was rendered."""
+        return len(self._written.text)
+
     @functools.cached_property
     def text(self) -> str:
         """The characters that the tokens stand for."""

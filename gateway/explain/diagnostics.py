@@ -52,4 +52,5 @@ class Diagnostics:
         except BackendError as error:
             logger.warning("no diagnostics: %s", error)
             return None
+        await record.locate()
         return None if explained is None else finding_of(explained.explanation, record, baseline)

@@ -27,6 +27,10 @@ class Span(Protocol):
         ...
 
 
+ANSWER = "answer"
+"""Owner of what the model wrote."""
+
+
 class Kind(StrEnum):
     """What sort of part it is: what may be done about a difference there depends on it."""
 
@@ -58,17 +62,42 @@ _TURNS = frozenset({Kind.USER, Kind.ASSISTANT, Kind.TOOL})
 
 
 def place_of(spans: Sequence[Span], token: int, roles: Sequence[str]) -> Place | None:
-    """Find the region of a token.
+    """Find the region of the first token that differs.
+
+    Where that is the one directly behind a message or tool, which so is shorter than the cached one, it is theirs.
 
     Args:
         spans: the regions of a prompt.
         token: its position; behind the last token nothing is.
         roles: of the messages that were rendered.
     """
+    before: Span | None = None
     for span in spans:
         if span.start <= token < span.end:
-            return Place(span.owner, _kind_of(span.owner, roles), span.start, span.end)
+            is_behind = before is not None and token == span.start and span.owner == Kind.TEMPLATE
+            found = before if is_behind and before is not None else span
+            return Place(found.owner, _kind_of(found.owner, roles), found.start, found.end)
+        before = span
     return None
+
+
+def owners_of_blocks(spans: Sequence[Span], *, num_blocks: int, block_size: int) -> list[list[str]]:
+    """Name the regions whose tokens a block holds, in order, block by block; the answer's tokens belong to `answer`.
+
+    Args:
+        spans: the regions of a prompt; empty: they are not known, and so are no owners.
+        num_blocks: of the request, prompt and answer.
+        block_size: tokens a block.
+    """
+    owners: list[list[str]] = [[] for _ in range(num_blocks)]
+    if not spans:
+        return owners
+    for span in spans:
+        for block in range(span.start // block_size, min(num_blocks, -(-span.end // block_size))):
+            owners[block].append(span.owner)
+    for block in range(spans[-1].end // block_size, num_blocks):
+        owners[block].append(ANSWER)
+    return owners
 
 
 def _kind_of(owner: str, roles: Sequence[str]) -> Kind:

@@ -42,6 +42,7 @@ class MissReports:
         explained = await self._backend.explain_request(completion_id, reveal_other_scopes=True)
         if record is None or explained is None:
             return None
+        await record.locate()
         explanation, place = explained.explanation, record.place
         position = explanation.num_common_tokens
         return {

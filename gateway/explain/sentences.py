@@ -31,7 +31,8 @@ def _share_cap(explanation: Explanation, _: Place | None, __: int) -> str:
 
 def _never_cached(explanation: Explanation, place: Place | None, block_size: int) -> str:
     if explanation.diverging_token is not None:
-        return f"Nothing cached begins like this prompt{_where(explanation, place)}."
+        where = _where(explanation, place)
+        return f"{_of_all(explanation)} tokens were reused; no cached block begins like this prompt{where}."
     if explanation.num_cached_tokens == 0:
         return f"Nothing that begins like this prompt was cached, so all {explanation.num_prompt_tokens} tokens were computed."
     rest = explanation.num_prompt_tokens - explanation.num_cached_tokens
@@ -46,7 +47,7 @@ def _diverged(explanation: Explanation, place: Place | None, _: int) -> str:
 
 def _evicted(explanation: Explanation, _: Place | None, __: int) -> str:
     ago = explanation.evictions_ago
-    since = "" if ago is None else f", {ago} blocks before this request came"
+    since = f", with {ago} more since" if ago else ""
     return (
         f"{_of_all(explanation)} tokens were reused; the next ones had been cached and were evicted to make room{since}. "
         "A larger pool, a pin or a priority keeps them."

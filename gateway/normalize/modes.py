@@ -36,12 +36,13 @@ class RuleModes:
         return self._choices
 
     def check(self, place: Place, choice: Choice) -> None:
-        """Refuse a choice that could not run, whatever its mode.
+        """Refuse a choice that could not run.
 
         Raises: InvalidRequestError: no rule has the name, or a parameter is wrong.
         """
         if place.rule != EVERY:
-            self.registry.rule_set({place.rule: Choice(Mode.ON, choice.params)})
+            needs_none = choice.mode is Mode.OFF and not choice.params
+            self.registry.rule_set({place.rule: choice if needs_none else Choice(Mode.ON, choice.params)})
         elif choice.params:
             refuse_others(choice.params, ())
 

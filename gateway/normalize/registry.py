@@ -75,7 +75,8 @@ class RuleSet:
             return Normalized(canonical, run.fired, canonical)
         audit = self._run_all.run(conversation, context)
         would_fire = tuple(name for name in audit.fired if name in self.audit)
-        return Normalized(canonical, run.fired, audit.conversation if would_fire else canonical, would_fire)
+        audited = canonical if audit.fired == run.fired else audit.conversation  # a rule that supersedes may not fire
+        return Normalized(canonical, run.fired, audited, would_fire)
 
 
 class RuleRegistry:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header
 
 from gateway.auth import Authenticator
 from gateway.backends.base import Backend
 from gateway.dry_run import DryRun
+from gateway.explain.records import PromptRecords
 from gateway.explain.report import MissReports
 from gateway.normalize.modes import RuleModes
 from gateway.prompts.operator import PromptOperator
 from gateway.recent import RecentRequests
 from gateway.routes.admin_blocks import add_block_routes
 from gateway.routes.admin_cache import add_cache_routes
+from gateway.routes.admin_config import LiveConfig, add_config_routes
 from gateway.routes.admin_explain import add_explain_route
 from gateway.routes.admin_keys import add_key_routes, add_tenant_routes
 from gateway.routes.admin_normalize import add_normalize_route
@@ -40,6 +42,7 @@ def admin_router(
     template: TemplateVerdict,
     dry_run: DryRun,
     reports: MissReports,
+    records: PromptRecords,
 ) -> APIRouter:
     """Build the routes; those of a store only where there is one."""
 
@@ -48,14 +51,10 @@ def admin_router(
 
     router = APIRouter(prefix="/admin/v1", dependencies=[Depends(check_key)])
 
-    @router.get("/config")
-    async def config() -> dict[str, Any]:
-        """Every option as it is in force, secrets masked; and how the model's chat template suits the cache."""
-        return {**settings.shown(), "chat_template_check": template.shown()}
-
     # Not included as routers of their own: those hide their paths, which are the labels of the metrics.
+    add_config_routes(router, LiveConfig(settings, backend, modes, store, template), store, rules)
     add_cache_routes(router, backend, store)
-    add_block_routes(router, backend, recent)
+    add_block_routes(router, backend, recent, records)
     add_explain_route(router, reports, recent)
     add_normalize_route(router, dry_run, backend)
     if store is not None:

@@ -9,10 +9,12 @@ from fastapi import APIRouter
 
 from gateway.backends.base import Backend
 from gateway.errors import NotFoundError, shown
+from gateway.explain.places import owners_of_blocks
+from gateway.explain.records import PromptRecords
 from gateway.recent import RecentRequests
 
 
-def add_block_routes(router: APIRouter, backend: Backend, recent: RecentRequests) -> None:
+def add_block_routes(router: APIRouter, backend: Backend, recent: RecentRequests, records: PromptRecords) -> None:
     """Add the routes."""
 
     @router.get("/requests/{request_id}/blocks")
@@ -24,4 +26,10 @@ def add_block_routes(router: APIRouter, backend: Backend, recent: RecentRequests
             raise NotFoundError(
                 f"id: got {shown(request_id)}, wanted the id of a request that waits, runs or ended lately", param="id"
             )
-        return {"id": completion_id, **asdict(view)}
+        record = records.find(completion_id)
+        if record is not None:
+            await record.locate()
+        size = backend.model_info().block_size
+        owners = owners_of_blocks(record.regions if record else (), num_blocks=len(view.blocks), block_size=size)
+        blocks = [asdict(block) | {"owners": of} for block, of in zip(view.blocks, owners, strict=True)]
+        return {"id": completion_id, **asdict(view), "blocks": blocks}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -12,7 +13,7 @@ from starlette.requests import Request
 from gateway.admin_wire import Body, author_of, read_body
 from gateway.backends.base import Backend
 from gateway.routes.snapshot import snapshot_in_time
-from gateway.storage.audit import audited
+from gateway.storage.audit import Author, audited
 from gateway.storage.store import Store
 
 _MAX_RESERVE = 2**31 - 1
@@ -44,7 +45,14 @@ def add_cache_routes(router: APIRouter, backend: Backend, store: Store | None) -
     async def change(request: Request) -> dict[str, Any]:
         """Change the options that are given; return all."""
         options = (await read_body(request, CacheBody)).model_dump(exclude_none=True)
-        if store is None:
-            return asdict(await backend.set_cache_options(**options))
-        async with audited(store.database, author_of(request), "cache.change", "cache", options):
-            return asdict(await backend.set_cache_options(**options))
+        return await change_cache(backend, store, author_of(request), options)
+
+
+async def change_cache(
+    backend: Backend, store: Store | None, author: Author, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Change options of the cache, with a note in the audit log where there is one; return all."""
+    if store is None:
+        return asdict(await backend.set_cache_options(**options))
+    async with audited(store.database, author, "cache.change", "cache", options):
+        return asdict(await backend.set_cache_options(**options))

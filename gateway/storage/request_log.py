@@ -41,6 +41,7 @@ class RequestLog:
         num_written: rows so far.
         num_dropped: rows that were never written.
         keeps_content: whether bodies and answers may be recorded.
+        retention: what is kept; another one is in force from the next look on.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class RequestLog:
         self.num_dropped = 0
         self.keeps_content = keeps_content
         self._database = database
-        self._retention = retention
+        self.retention = retention
         self._max_waiting_rows = max_waiting_rows
         self._max_waiting_chars = max_waiting_chars
         self._flush_seconds = flush_seconds
@@ -116,7 +117,7 @@ class RequestLog:
                 await self.flush()
                 now = self._clock()
                 if now >= prune_at:
-                    has_more = await prune(self._database, self._retention, now)
+                    has_more = await prune(self._database, self.retention, now)
                     prune_at = now if has_more else now + _PRUNE_SECONDS
                 is_up = True
             except StorageUnavailableError as error:

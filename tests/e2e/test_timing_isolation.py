@@ -20,7 +20,7 @@ from tests.support.server import Server
 pytestmark = [pytest.mark.model, pytest.mark.slow]
 
 NUM_PAIRS = 200
-NUM_WORDS = 160
+NUM_WORDS = 90
 _WORDS = [
     "parcel",
     "late",

@@ -74,7 +74,11 @@ async def test_blocks_of_a_request_add_up_to_its_usage_under_both_its_names(admi
     assert view["num_cached_tokens"] == usage["prompt_tokens_details"]["cached_tokens"] > 0
     reasons = [block["reason"] for block in view["blocks"]]
     assert {reason: reasons.count(reason) for reason in reasons} == view["reasons"]
-    assert view["blocks"][0].keys() == {"block_id", "state", "ref_count", "shared", "pinned", "num_tokens", "reason"}
+    names = ("block_id", "state", "ref_count", "shared", "pinned", "num_tokens", "reason", "owners")
+    assert tuple(view["blocks"][0]) == names
+    owners = [block["owners"] for block in view["blocks"]]
+    assert owners[0][0] == "template"
+    assert {"messages[0]", "messages[1]", "template"} == {owner for of in owners for owner in of}
     assert (await admin.get("/admin/v1/requests/mine/blocks")).json() == view
 
 

@@ -178,6 +178,20 @@ async def test_blocks_of_a_request_are_a_table(run: Run, admin: FakeAdmin) -> No
     assert (await run(requests.main, "show", "req-1", "--blocks", "--json")).json == answer
 
 
+async def test_explanation_of_a_request_is_a_list_of_its_fields(run: Run, admin: FakeAdmin) -> None:
+    admin.answers = [
+        {"reason": "diverged", "token": 7, "rule": {"name": "echo_repair", "mode": "off"}, "nearest": None}
+    ]
+    done = await run(requests.main, "explain", "req/1")
+    assert [call.path for call in admin.calls] == ["/admin/v1/requests/req%2F1/explain"]
+    assert done.out.splitlines() == [
+        "reason   diverged",
+        "token    7",
+        "rule     name echo_repair, mode off",
+        "nearest  -",
+    ]
+
+
 # What is no answer
 
 

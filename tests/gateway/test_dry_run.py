@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -68,6 +69,17 @@ async def test_canonical_body_keeps_every_field_and_tells_what_fired(
     text = tokenizer.decode(answer["token_ids"])
     assert "You are kind.  \nBe brief.<|stop|>" in text
     assert text.endswith("<|turn|>assistant\n")
+
+
+async def test_regions_cover_the_tokens_and_name_their_owners(admin: httpx.AsyncClient, tokenizer: Tokenizer) -> None:
+    answer = await dry(admin, body(tools=[TOOL]))
+    regions, token_ids = answer["regions"], answer["token_ids"]
+    assert [regions[0]["start"], regions[-1]["end"]] == [0, len(token_ids)]
+    assert all(one["end"] == other["start"] for one, other in itertools.pairwise(regions))
+    texts = {entry["owner"]: tokenizer.decode(token_ids[entry["start"] : entry["end"]]) for entry in regions}
+    assert texts["messages[0]"].strip() == "You are kind.  \nBe brief."
+    assert "hi" in texts["messages[1]"]
+    assert '"look"' in texts["tools[0]"]
 
 
 async def test_a_second_run_of_the_canonical_form_changes_nothing(admin: httpx.AsyncClient) -> None:

@@ -4,20 +4,19 @@ import asyncio
 import json
 import threading
 
-import numpy as np
 import pytest
 
 from gateway.auth import Identity
 from gateway.backends.base import BackendUnavailableError
-from gateway.conversation import Conversation
+from gateway.conversation import Conversation, Message
 from gateway.ingress import Ingress
 from gateway.normalize.modes import RuleModes
 from gateway.normalize.rules import built_in_rules
 from gateway.prefix import PrefixHasher
-from gateway.rendering import PromptRenderer
+from gateway.rendering import PromptRenderer, RenderedPrompt
 from gateway.template import ChatTemplate
 from gateway.threads import LARGE_FROM_BYTES, THREAD_FROM_BYTES, PromptThreads
-from gateway.tokenizer import TokenArray, Tokenizer
+from gateway.tokenizer import Tokenizer
 from tests.gateway.support.fake_backend import FakeBackend
 from tests.gateway.support.tiny_model import TOOL_TEMPLATE
 
@@ -71,9 +70,9 @@ async def test_more_waiting_bytes_than_the_limit_are_refused_and_one_alone_never
 class NamingRenderer(PromptRenderer):
     name = ""
 
-    def token_ids(self, conversation: Conversation, *, max_model_len: int | None = None) -> TokenArray:
+    def render(self, conversation: Conversation, **_: object) -> RenderedPrompt:  # type: ignore[override]
         self.name = thread_name()
-        return np.arange(5, dtype=np.int32)
+        return super().render(Conversation((Message("user", "hi"),)))
 
 
 ARGUMENTS = json.dumps({"text": "a" * 5000})
