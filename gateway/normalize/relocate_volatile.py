@@ -54,7 +54,8 @@ def relocate_volatile() -> Rule:
                 return conversation
             head, rest = split_head(conversation)
             result, digest = memo.know(context.scope, head, moved)
-            values = {**result.values, **context.open_slots}
+            slots = {"{{" + name + "}}": value for name, value in context.open_slots.items()}
+            values = {**result.values, **slots}
             if not values or _says(conversation.messages[turns[-1]], values):
                 return conversation
             changed = join_head(result.head, rest) if result.values else conversation

@@ -1,9 +1,9 @@
 """Regular expressions that operators declare, kept from taking long on any text.
 
-Python's matcher backtracks and cannot be stopped, so a pattern must not be able to try many ways. Groups that repeat,
-look-around and references are refused, and the ways to match from one start are counted. A pattern with an open end
-(`*`, `+`, `{n,}`) sees some thousand characters at most, has to begin with fixed ones, and only so many places that
-begin with these are tried.
+Python's matcher backtracks and cannot be stopped, so a pattern must not be able to try many ways. Groups that repeat and
+references are refused, and the ways to match from one start are counted. A pattern with an open end (`*`, `+`, `{n,}`)
+sees only so many characters from each start. With two of them it has to begin with fixed characters, and only so many
+places that begin with these are tried.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ Finder = Callable[[str], Spans]
 
 MAX_PATTERN_CHARS = 256
 _MAX_WAYS = 64
-_CHARS_SEEN = {0: 1024, 1: 4096, 2: 256}
-"""Number of open ends -> characters from the start of a match on."""
+_MAX_OPEN_ENDS = 2
+_CHARS_SEEN = 256
+"""From the start of a match on, where there is an open end."""
+_CHARS_SEEN_BEHIND_FIXED = 4096
+"""The same, where fixed characters begin it and one end is open."""
 _MIN_FIXED_CHARS = 3
 _MAX_FAILED_STARTS = 256
 
@@ -46,14 +49,30 @@ def finder(name: str, source: object) -> Finder:
         checks.refuse(name, source, f"a regular expression ({error})")
     except _RefusedError as error:
         checks.refuse(name, source, f"a regular expression without {error}: it could take long on some texts")
-    if shape.ways > _MAX_WAYS or shape.open_ends not in _CHARS_SEEN:
+    if shape.ways > _MAX_WAYS or shape.open_ends > _MAX_OPEN_ENDS:
         checks.refuse(name, source, "fewer alternatives and lengths: it could take long on some texts")
     if not shape.open_ends:
         return lambda text: (match.span() for match in pattern.finditer(text) if match.end() > match.start())
-    if len(shape.fixed) < _MIN_FIXED_CHARS:
-        wanted = f"at least {_MIN_FIXED_CHARS} fixed characters at its start, because of its open end"
+    has_start = len(shape.fixed) >= _MIN_FIXED_CHARS and not pattern.flags & re.IGNORECASE
+    if shape.open_ends == 1:
+        if not has_start:
+            return lambda text: _from_every_start(pattern, text)
+        return lambda text: _behind(shape.fixed, pattern, text, _CHARS_SEEN_BEHIND_FIXED)
+    if not has_start:
+        wanted = f"at least {_MIN_FIXED_CHARS} fixed characters at its start, because of its two open ends"
         checks.refuse(name, source, f"{wanted}: it could take long on some texts")
-    return lambda text: _behind(shape.fixed, pattern, text, _CHARS_SEEN[shape.open_ends])
+    return lambda text: _behind(shape.fixed, pattern, text, _CHARS_SEEN)
+
+
+def _from_every_start(pattern: re.Pattern[str], text: str) -> Spans:
+    start = 0
+    while start < len(text):
+        match = pattern.match(text, start, start + _CHARS_SEEN)
+        if match is not None and match.end() > start:
+            yield match.span()
+            start = match.end()
+        else:
+            start += 1
 
 
 def _behind(fixed: str, pattern: re.Pattern[str], text: str, num_chars: int) -> Spans:
@@ -100,8 +119,13 @@ def _shape_of(nodes: Iterable[tuple[Any, Any]]) -> _Shape:
             shape.open_ends += sum(branch.open_ends for branch in branches)
         elif kind in ("MAX_REPEAT", "MIN_REPEAT"):
             _repeat(shape, *argument)
+        elif kind in ("ASSERT", "ASSERT_NOT"):
+            ahead = _shape_of(argument[1])
+            if ahead.open_ends:
+                raise _RefusedError("open ends in what it looks at")
+            shape.ways *= ahead.ways
         elif kind not in ("IN", "ANY", "NOT_LITERAL"):
-            raise _RefusedError("look-around, references and the like")
+            raise _RefusedError("references and the like")
     return shape
 
 
