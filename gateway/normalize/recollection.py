@@ -64,7 +64,7 @@ class _Said(NamedTuple):
 
     message: Message
     form: bytes
-    """Equal for messages that mean the same."""
+    """Of an assistant turn: equal for turns that mean the same."""
     digest: bytes
 
 
@@ -128,7 +128,10 @@ class Recollection:
         Args:
             conversations: forms of the prompt in which it may come back.
         """
-        return NextTurn(self, tuple({self.places(conversation)[-1]: None for conversation in conversations}))
+        places = {self.places(conversation)[-1]: None for conversation in conversations}
+        return NextTurn(
+            Recollection(self._memory, self.scope), tuple(places)
+        )  # a generation outlives what we know here
 
     def remember(self, place: Place, message: Message, token_ids: Sequence[int] | None = None) -> None:
         """Remember an assistant turn that is returned to the client; the last one at a place counts.
@@ -185,8 +188,10 @@ class Recollection:
     def _say(self, message: Message) -> _Said:
         known = self._said.get(id(message))
         if known is None:
-            form = said(message) if message.role == "assistant" else _exact(message)
-            known = self._said[id(message)] = _Said(message, form, _digest(message.role.encode(), form))
+            is_assistant = message.role == "assistant"
+            form = said(message) if is_assistant else _exact(message)
+            digest = _digest(message.role.encode(), form)
+            known = self._said[id(message)] = _Said(message, form if is_assistant else b"", digest)
         return known
 
 
