@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from gateway.accounting.accounting import Accounting
 from gateway.auth import Authenticator, KeyStore, NoKeys
 from gateway.backends.base import Backend, BackendError
 from gateway.chat import PATH as CHAT_PATH
@@ -42,6 +43,7 @@ from gateway.settings import Settings
 from gateway.storage.rule_settings import RuleSettings
 from gateway.storage.store import Store
 from gateway.template import ChatTemplate
+from gateway.template_check import check_template, log_verdict
 from gateway.threads import PromptThreads
 from gateway.tokenizer import Tokenizer
 from gateway.version import VERSION
@@ -80,6 +82,8 @@ def create_app(
     tokenizer = Tokenizer(model_files.tokenizer_file)
     special_tokens = {"bos_token": model_files.bos_token, "eos_token": model_files.eos_token}
     template = ChatTemplate(model_files.chat_template, special_tokens=special_tokens)
+    verdict = check_template(model_files.chat_template, special_tokens)
+    log_verdict(verdict)
     threads = PromptThreads()
     recent, records = RecentRequests(), PromptRecords()
     modes, renderer, hasher = RuleModes(rules or built_in_rules()), PromptRenderer(template, tokenizer), PrefixHasher()
@@ -96,14 +100,20 @@ def create_app(
         prompts = PromptOperator(
             store.database, compiler, registry, warmer, backend=backend, model_name=model_files.name
         )
+    ingress = Ingress(modes, renderer, hasher, threads, prompts.registry if prompts else None)
+    accounting = Accounting(
+        ingress.hash_prompt, special_ids=tokenizer.special_ids, sampling=settings.accounting_sampling
+    )
+    metrics.watch_savings(accounting.savings)
     chat = ChatServices(
         model_name=model_files.name,
         backend=backend,
-        ingress=Ingress(modes, renderer, hasher, threads, prompts.registry if prompts else None),
+        ingress=ingress,
         tokenizer=tokenizer,
         authenticator=authenticator,
         metrics=metrics,
         recent=recent,
+        accounting=accounting,
         diagnostics=Diagnostics(backend, records),
         log=store.log if store else None,
         ping_seconds=ping_seconds,
@@ -122,6 +132,8 @@ def create_app(
         prompts=prompts,
         rules=rule_settings,
         modes=modes,
+        template=verdict,
+        accounting=accounting,
         dry_run=DryRun(modes, renderer),
         reports=MissReports(backend, records, tokenizer, modes, shows_content=settings.store_content),
         records=records,
@@ -142,6 +154,7 @@ def create_app(
                 await prompts.warmer.stop()
             await backend.stop()
             threads.close()
+            accounting.close()
             if store is not None:
                 await store.stop()
 

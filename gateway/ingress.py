@@ -5,17 +5,20 @@ Pure but for the clock that a template may read; long prompts take the same way 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from gateway.accounting.accounting import Origin
 from gateway.auth import Identity
 from gateway.backends.base import GenerationRequest, ModelInfo, Sampling
+from gateway.backends.control import HashedPrompt
 from gateway.chat_request import ChatRequest, PromptReference, parse_chat_request
 from gateway.conversation import Conversation
 from gateway.errors import ContextLengthError, InvalidRequestError
 from gateway.normalize.memory import TurnMemory
 from gateway.normalize.modes import RuleModes
 from gateway.normalize.recollection import NextTurn, Recollection
-from gateway.normalize.registry import Normalized, RuleSet
+from gateway.normalize.registry import RuleSet
 from gateway.normalize.rule import Context, Mode
 from gateway.prefix import PrefixHasher
 from gateway.prompts.matching import HeadIndex
@@ -23,6 +26,7 @@ from gateway.prompts.registered import RegisteredPrompts, RegisteredVersion
 from gateway.prompts.registry import PromptRegistry
 from gateway.rendering import PromptRenderer, RenderedPrompt
 from gateway.threads import PromptThreads
+from gateway.tokenizer import TokenArray
 
 _REMEMBERING = ("echo_repair", "reasoning_restore")
 """Rules for which answers are remembered; where all of them are off, nothing is."""
@@ -33,14 +37,32 @@ class PreparedPrompt:
     """A request for the engine, and what was done to the prompt on the way."""
 
     request: GenerationRequest
-    conversation: Conversation
-    """In canonical form."""
+    origin: Origin
     rendered: RenderedPrompt
-    fired_rules: tuple[str, ...]
     prompt_id: str | None = None
     """The registered prompt that was named, or that the tokens begin with."""
     next_turn: NextTurn | None = None
     """Remembers the answer; None: it is not to be remembered."""
+
+    @property
+    def conversation(self) -> Conversation:
+        """In canonical form."""
+        return self.origin.normalized.conversation
+
+    @property
+    def fired_rules(self) -> tuple[str, ...]:
+        """Names of the rules that changed something, in order."""
+        return self.origin.normalized.fired
+
+
+@dataclass(frozen=True, slots=True)
+class _Canonical:
+    """A prompt as the rules made it, and what the memory has on it."""
+
+    origin: Origin
+    written_ids: Mapping[int, TokenArray]
+    """By message: the tokens that the engine wrote for it."""
+    next_turn: NextTurn | None
 
 
 class Ingress:
@@ -85,21 +107,24 @@ class Ingress:
         self._renderer.check(conversation)
         rules = self._modes.rule_set(identity.tenant, route, named.compiled.choices if named else None)
         memory = Recollection(self._memory, identity.scope)
-        normalized, next_turn = await self._threads.run(num_bytes, _normalize, rules, conversation, memory)
+        canonical = await self._threads.run(num_bytes, _normalize, rules, conversation, memory)
         if named is None and self._prompts is not None:
-            self._prompts.see(conversation, normalized.conversation, identity)
-        prepared = await self._threads.run(num_bytes, self._prepare, request_id, chat, normalized, identity, model)
-        return replace(prepared, next_turn=next_turn, prompt_id=named.prompt.id if named else prepared.prompt_id)
+            self._prompts.see(conversation, canonical.origin.normalized.conversation, identity)
+        prepared = await self._threads.run(num_bytes, self._prepare, request_id, chat, canonical, identity, model)
+        return prepared if named is None else replace(prepared, prompt_id=named.prompt.id)
 
     def _named(self, reference: PromptReference, identity: Identity) -> RegisteredVersion:
         prompts = self._prompts.registered if self._prompts else RegisteredPrompts()
         return prompts.find(reference, identity.tenant)
 
     def _prepare(
-        self, request_id: str, chat: ChatRequest, normalized: Normalized, identity: Identity, model: ModelInfo
+        self, request_id: str, chat: ChatRequest, canonical: _Canonical, identity: Identity, model: ModelInfo
     ) -> PreparedPrompt:
         rendered = self._renderer.render(
-            normalized.conversation, tenant=identity.tenant, max_model_len=model.max_model_len
+            canonical.origin.normalized.conversation,
+            tenant=identity.tenant,
+            max_model_len=model.max_model_len,
+            spans=canonical.written_ids,
         )
         token_ids = rendered.token_ids
         if not len(token_ids):
@@ -124,27 +149,37 @@ class Ingress:
             num_public_tokens=heads.num_public_tokens(token_ids),
         )
         begins_with = heads.match(token_ids, identity.tenant)
-        return PreparedPrompt(
-            request,
-            normalized.conversation,
-            rendered,
-            normalized.fired,
-            begins_with.prompt_id if begins_with else None,
+        prompt_id = begins_with.prompt_id if begins_with else None
+        return PreparedPrompt(request, canonical.origin, rendered, prompt_id, canonical.next_turn)
+
+    def hash_prompt(self, conversation: Conversation, identity: Identity, model: ModelInfo) -> HashedPrompt:
+        """Render, tokenize and hash a conversation as if it were to be sent.
+
+        Raises: InvalidRequestError: the template refuses it; ContextLengthError: it is far too long.
+        """
+        rendered = self._renderer.render(conversation, tenant=identity.tenant, max_model_len=model.max_model_len)
+        heads = self._prompts.registered.heads if self._prompts else HeadIndex()
+        num_public_tokens = heads.num_public_tokens(rendered.token_ids)
+        return self._hasher.prompt(
+            rendered.token_ids, identity=identity, model=model, num_public_tokens=num_public_tokens
         )
 
 
-def _normalize(rules: RuleSet, conversation: Conversation, memory: Recollection) -> tuple[Normalized, NextTurn | None]:
-    """Normalize, and find where the answer will stand.
+def _normalize(rules: RuleSet, conversation: Conversation, memory: Recollection) -> _Canonical:
+    """Normalize, and look up what the memory has on the result.
 
-    An answer that goes on with the assistant's own words is no turn by itself.
+    An answer that goes on with the assistant's own words is no turn by itself, and is not remembered.
     """
-    normalized = rules.normalize(conversation, Context(memory.scope, memory))
+    context = Context(memory.scope, memory)
+    normalized = rules.normalize(conversation, context)
     canonical = normalized.conversation
     modes = {rules.mode_of(name) for name in _REMEMBERING}
-    if modes == {Mode.OFF} or canonical.messages[-1].role == "assistant":
-        return normalized, None
-    audited = [normalized.audited] if normalized.would_fire else []
-    return normalized, memory.next_turn(canonical, *audited)
+    next_turn = None
+    if modes != {Mode.OFF} and canonical.messages[-1].role != "assistant":
+        next_turn = memory.next_turn(canonical, normalized.audited)
+    gives_back = rules.mode_of("echo_repair") is Mode.ON
+    written_ids = memory.token_ids_of(canonical) if gives_back else {}
+    return _Canonical(Origin(normalized, rules, context), written_ids, next_turn)
 
 
 def _fit(num_prompt_tokens: int, chat: ChatRequest, max_model_len: int) -> int:

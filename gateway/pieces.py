@@ -15,6 +15,9 @@ from gateway.token_borders import Borders
 from gateway.token_memo import KnownPiece, TokenMemo
 from gateway.tokenizer import TokenArray, Tokenizer
 
+_Key = tuple[str | None, bool, str]
+"""Tenant, whether it stands at the start of the prompt, text."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Piece:
@@ -38,13 +41,15 @@ class PieceEncoder:
         self._pattern = borders.pattern() if borders.ids else None
         self._of_border = {text: np.array([index], dtype=np.int32) for text, index in borders.ids.items()}
 
-    def encode(self, text: str, literals: Mapping[str, str], *, tenant: str, is_start: bool = True) -> list[Piece]:
+    def encode(
+        self, text: str, literals: Mapping[str, str], *, tenant: str | None, is_start: bool = True
+    ) -> list[Piece]:
         """Encode a text.
 
         Args:
             text: as rendered, with markers.
             literals: marker -> the text that it stands for, which is encoded as ordinary characters.
-            tenant: whose pieces are remembered.
+            tenant: whose pieces are remembered; None: nobody's, and nothing is.
             is_start: whether it stands at the start of the prompt.
 
         Returns: pieces that together are the text; ids equal those of the whole text, but for markers.
@@ -90,12 +95,12 @@ class PieceEncoder:
             parts = [piece for part in parts for piece in markers.split(part)]
         return filter(None, parts)
 
-    def _known(self, keys: Mapping[tuple[str, bool, str], None]) -> dict[tuple[str, bool, str], KnownPiece]:
+    def _known(self, keys: Mapping[_Key, None]) -> dict[_Key, KnownPiece]:
         """Look pieces up, and encode those that are new in one call."""
-        known: dict[tuple[str, bool, str], KnownPiece] = {}
+        known: dict[_Key, KnownPiece] = {}
         new = []
         for key in keys:
-            entry = self._memo.get(key) if self._pattern else None
+            entry = self._memo.get(key) if self._is_remembered(key) else None
             if entry is None:
                 new.append(key)
             else:
@@ -104,9 +109,12 @@ class PieceEncoder:
         encoded = self._tokenizer.encode_all([lead + text for lead, (_, _, text) in zip(leads, new, strict=True)])
         for key, lead, ids in zip(new, leads, encoded, strict=True):
             known[key] = KnownPiece(ids[1:] if lead else ids)
-            if self._pattern:
+            if self._is_remembered(key):
                 self._memo.put(key, known[key], len(key[2]))
         return known
+
+    def _is_remembered(self, key: _Key) -> bool:
+        return self._pattern is not None and key[0] is not None
 
     def _lead(self, *, is_first: bool) -> str:
         return "" if is_first else self._borders.lead

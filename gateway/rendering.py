@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Written:
+class WrittenPrompt:
     """A rendered text, and what the template was given for it."""
 
     text: str
@@ -51,11 +51,11 @@ class RenderedPrompt:
 
     def __init__(
         self,
-        written: _Written,
+        written: WrittenPrompt,
         pieces: Sequence[Piece],
         splices: Sequence[Splice],
         encoder: PieceEncoder,
-        lay_out: Callable[[_Written], Layout],
+        lay_out: Callable[[WrittenPrompt], Layout],
     ) -> None:
         self._written = written
         self._pieces = pieces
@@ -125,7 +125,7 @@ class PromptRenderer:
         self,
         conversation: Conversation,
         *,
-        tenant: str = "",
+        tenant: str | None = None,
         max_model_len: int | None = None,
         spans: Mapping[int, TokenArray] | None = None,
     ) -> RenderedPrompt:
@@ -133,15 +133,21 @@ class PromptRenderer:
 
         Args:
             conversation: normalized.
-            tenant: whose texts are remembered.
+            tenant: whose pieces of text are remembered with their tokens; None: nothing is.
             max_model_len: a text that is too long for it in any case is not tokenized, for that takes seconds.
             spans: message -> the tokens that the model wrote for it; they take the place of its text where they
                 decode to it and may stand there, and the result says where that was.
 
         Raises: InvalidRequestError: the template refuses the conversation; ContextLengthError: it is far too long.
         """
-        written = self._write(conversation)
+        written = self.write(conversation)
         self._check_length(written, max_model_len)
+        return self.tokenize(written, tenant=tenant, spans=spans)
+
+    def tokenize(
+        self, written: WrittenPrompt, *, tenant: str | None = None, spans: Mapping[int, TokenArray] | None = None
+    ) -> RenderedPrompt:
+        """Tokenize what was rendered; see `render`."""
         splices: list[Splice] = []
         if spans:
             places = [found.hull if found else None for found in self._lay_out(written).messages]
@@ -157,7 +163,7 @@ class PromptRenderer:
         return RenderedPrompt(written, pieces, splices, self._encoder, self._lay_out)
 
     def token_ids(self, conversation: Conversation, *, max_model_len: int | None = None) -> TokenArray:
-        """Render and tokenize; give nothing but the ids.
+        """Render and tokenize, remember nothing, and give the ids alone.
 
         Returns: [num_prompt_tokens], int32.
 
@@ -165,13 +171,13 @@ class PromptRenderer:
         """
         return self.render(conversation, max_model_len=max_model_len).token_ids
 
-    def _encode(self, written: _Written, start: int, end: int, tenant: str) -> list[Piece]:
+    def _encode(self, written: WrittenPrompt, start: int, end: int, tenant: str | None) -> list[Piece]:
         return self._encoder.encode(written.text[start:end], written.literals, tenant=tenant, is_start=start == 0)
 
-    def _lay_out(self, written: _Written) -> Layout:
+    def _lay_out(self, written: WrittenPrompt) -> Layout:
         return lay_out(written.text, written.messages, written.texts, written.tools, self._wording.headers)
 
-    def _write(self, conversation: Conversation) -> _Written:
+    def write(self, conversation: Conversation) -> WrittenPrompt:
         """Render, with markers for what looks like a special token and is none."""
         messages = [self._template_message(message) for message in conversation.messages]
         texts = [texts_of(message.content) for message in conversation.messages]
@@ -188,7 +194,7 @@ class PromptRenderer:
             text = self._template.render(messages, tools, switches)
         else:
             text = self._continued(messages, tools, switches)
-        return _Written(text, messages, texts, tools, switches, stand_for)
+        return WrittenPrompt(text, messages, texts, tools, switches, stand_for)
 
     def _continued(
         self, messages: Sequence[Mapping[str, Any]], tools: PrintedArray, switches: Mapping[str, Any]
@@ -204,7 +210,7 @@ class PromptRenderer:
             )
         return text
 
-    def _check_length(self, written: _Written, max_model_len: int | None) -> None:
+    def _check_length(self, written: WrittenPrompt, max_model_len: int | None) -> None:
         """Refuse a text that is too long whatever its tokens are."""
         bound, text = self._tokenizer.bound, written.text
         if max_model_len is None or bound is None:

@@ -7,6 +7,7 @@ Source: transformers, utils/chat_template_utils.py: environment options, filters
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NoReturn
@@ -44,12 +45,23 @@ class ChatTemplate:
         *,
         special_tokens: Mapping[str, str],
         now: Callable[[], datetime] = datetime.now,
+        chance: random.Random | None = None,
     ) -> None:
+        """Compile.
+
+        Args:
+            source: Jinja.
+            special_tokens: names that it may write -> their texts.
+            now: the clock that it may print.
+            chance: what its `random` filter draws from.
+        """
         environment = ImmutableSandboxedEnvironment(
             trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
         )
         environment.filters["tojson"] = _tojson
         environment.globals["raise_exception"] = _raise_exception
+        environment.filters["random"] = (chance or random.Random()).choice  # noqa: S311 -- nothing secret
+        del environment.globals["lipsum"]  # random text of any length
         environment.globals["strftime_now"] = lambda form: now().strftime(form)
         try:
             self._template = environment.from_string(source)

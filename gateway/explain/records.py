@@ -29,7 +29,7 @@ class Rendered(Protocol):
         ...
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, slots=True)
 class PromptRecord:
     """One admitted prompt."""
 

@@ -109,13 +109,22 @@ class Recollection:
                 turns[index] = turn
         return turns
 
+    def token_ids_of(self, conversation: Conversation) -> dict[int, TokenArray]:
+        """Return the tokens of the turns that were returned under this head, by the index of the message.
+
+        They stand for the message only where they decode to what is rendered of it.
+        """
+        turns = self.turns_of(conversation, same_head=True)
+        return {index: turn.token_ids for index, turn in turns.items() if turn.token_ids is not None}
+
     def next_turn(self, *conversations: Conversation) -> NextTurn:
         """Find where the answer to a prompt will stand.
 
         Args:
             conversations: forms of the prompt in which it may come back.
         """
-        places = {place: None for conversation in conversations for *_, place in [self.places(conversation)]}
+        different = {id(conversation): conversation for conversation in conversations}.values()
+        places = {place: None for conversation in different for *_, place in [self.places(conversation)]}
         return NextTurn(self, tuple(places))
 
     def remember(self, place: Place, message: Message, token_ids: Sequence[int] | None = None) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header
 
+from gateway.accounting.accounting import Accounting
 from gateway.auth import Authenticator
 from gateway.backends.base import Backend
 from gateway.dry_run import DryRun
@@ -23,9 +24,11 @@ from gateway.routes.admin_normalize import add_normalize_route
 from gateway.routes.admin_prompts import add_prompt_routes
 from gateway.routes.admin_requests import add_request_routes
 from gateway.routes.admin_rules import add_rule_routes
+from gateway.routes.admin_savings import add_savings_route
 from gateway.settings import Settings
 from gateway.storage.rule_settings import RuleSettings
 from gateway.storage.store import Store
+from gateway.template_check import TemplateVerdict
 
 
 def admin_router(
@@ -38,6 +41,8 @@ def admin_router(
     prompts: PromptOperator | None,
     rules: RuleSettings | None,
     modes: RuleModes,
+    template: TemplateVerdict,
+    accounting: Accounting,
     dry_run: DryRun,
     reports: MissReports,
     records: PromptRecords,
@@ -50,10 +55,11 @@ def admin_router(
     router = APIRouter(prefix="/admin/v1", dependencies=[Depends(check_key)])
 
     # Not included as routers of their own: those hide their paths, which are the labels of the metrics.
-    add_config_routes(router, LiveConfig(settings, backend, modes, store), store, rules)
+    add_config_routes(router, LiveConfig(settings, backend, modes, template, store), store, rules)
     add_cache_routes(router, backend, store)
     add_block_routes(router, backend, recent, records)
     add_explain_route(router, reports, recent)
+    add_savings_route(router, accounting)
     add_normalize_route(router, dry_run, backend)
     if store is not None:
         add_tenant_routes(router, store)

@@ -21,6 +21,7 @@ from gateway.storage.audit import Author, audited
 from gateway.storage.retention import Retention
 from gateway.storage.rule_settings import RuleSettings
 from gateway.storage.store import Store
+from gateway.template_check import TemplateVerdict
 
 Json = dict[str, Any]
 
@@ -40,8 +41,11 @@ class ConfigBody(CacheBody):
 class LiveConfig:
     """The options of a running gateway."""
 
-    def __init__(self, settings: Settings, backend: Backend, modes: RuleModes, store: Store | None) -> None:
+    def __init__(
+        self, settings: Settings, backend: Backend, modes: RuleModes, template: TemplateVerdict, store: Store | None
+    ) -> None:
         self._settings = settings
+        self._template = template
         self._backend = backend
         self._modes = modes
         self._store = store
@@ -55,7 +59,8 @@ class LiveConfig:
             kept = self._store.log.retention
             values |= {"request_log_rows": kept.max_rows, "request_log_days": kept.max_days}
         rules = {name: choice.mode.value for name, choice in self._modes.resolved(EVERY, EVERY).items()}
-        return {**values, "rules": rules, "changeable": list(ConfigBody.model_fields)}
+        checked = self._template.shown()
+        return {**values, "rules": rules, "chat_template_check": checked, "changeable": list(ConfigBody.model_fields)}
 
     async def change(self, author: Author, body: ConfigBody, store: Store, rules: RuleSettings) -> None:
         """Put in force what a body gives. Raises: InvalidRequestError: a rule could not run, and nothing was changed."""

@@ -78,7 +78,7 @@ async def test_blocks_of_a_request_add_up_to_its_usage_under_both_its_names(admi
     assert tuple(view["blocks"][0]) == names
     owners = [block["owners"] for block in view["blocks"]]
     assert owners[0][0] == "template"
-    assert {"messages[0]", "template"} == {owner for of in owners for owner in of}
+    assert {"messages[0]", "messages[1]", "template"} == {owner for of in owners for owner in of}
     assert (await admin.get("/admin/v1/requests/mine/blocks")).json() == view
 
 

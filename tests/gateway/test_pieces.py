@@ -41,7 +41,13 @@ def ids(pieces: list) -> list[int]:
 def test_a_piece_is_encoded_once_for_each_tenant(tokenizer: CountingTokenizer) -> None:
     pieces = encoder(tokenizer)
     tokenizer.encoded.clear()
-    for tenant, expected in (("x", [["<|a|>hi"]]), ("x", [[]]), ("y", [["<|a|>hi"]])):
+    for tenant, expected in (
+        ("x", [["<|a|>hi"]]),
+        ("x", [[]]),
+        ("y", [["<|a|>hi"]]),
+        (None, [["<|a|>hi"]]),
+        (None, [["<|a|>hi"]]),
+    ):
         pieces.encode("<|a|>hi<|b|><|a|>hi", {}, tenant=tenant)
         assert tokenizer.encoded == expected
         tokenizer.encoded.clear()

@@ -101,7 +101,7 @@ def test_ids_are_those_of_the_whole_text_cold_and_remembered(
 ) -> None:
     renderer, tokenizer = renderer_of(template, kind), tokenizer_of(kind)
     for _ in range(2):
-        prompt = renderer.render(conversation)
+        prompt = renderer.render(conversation, tenant="t")
         assert prompt.token_ids.tolist() == tokenizer.encode(prompt.text).tolist()
         if kind in LOSSLESS and tokenizer_keeps_start(kind, prompt.text):
             assert tokenizer.decode(prompt.token_ids.tolist()) == prompt.text

@@ -16,6 +16,7 @@ from gateway.metrics import GatewayMetrics
 from gateway.model_files import ModelFiles
 from gateway.normalize.echo_repair import echo_repair
 from gateway.normalize.memory import TurnMemory
+from gateway.normalize.reasoning import reasoning_restore
 from gateway.normalize.recollection import NextTurn, Place, Recollection
 from gateway.normalize.registry import RuleRegistry
 from gateway.settings import Settings
@@ -155,3 +156,19 @@ def test_an_answer_is_remembered_for_each_form_of_its_prompt_and_no_other() -> N
         for form in forms
     ]
     assert [[turn.token_ids.tolist() for turn in found.values()] for found in turns] == [[[5, 6]], [[5, 6]], []]
+
+
+async def test_engine_gets_its_own_tokens_back_however_it_wrote_the_text(
+    tokenizer: Tokenizer, model_files: ModelFiles
+) -> None:
+    """One token a character is no tokenization that anybody would choose; it is what was cached."""
+    written = [token for char in REPLY + " \n" for token in tokenizer.encode(char).tolist()]
+    for rules, is_given_back in ((None, True), (RuleRegistry([reasoning_restore()]), False)):
+        backend = FakeBackend(reply=[*written, EOS_ID])
+        app = create_app(Settings(), backend, model_files, rules=rules)
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway") as client:
+            await client.post(PATH, json=chat())
+            first = backend.requests[0].token_ids.tolist()
+            for echo in (REPLY + " \n", REPLY) if is_given_back else (REPLY + " \n",):
+                (second,) = await prompts_of(client, backend, chat(echo))
+                assert (second[: len(first) + len(written)] == first + written) == is_given_back

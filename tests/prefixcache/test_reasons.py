@@ -12,7 +12,17 @@ from hypothesis import strategies as st
 from prefixcache import Prompt, Reason, Scope
 from prefixcache.interface import WINDOW_TOKENS
 from prefixcache.reasons import main_reason
-from tests.prefixcache.factories import BLOCK, PUBLIC, TENANT_A, TENANT_B, admit, make_cache, make_prompt, serve
+from tests.prefixcache.factories import (
+    BLOCK,
+    PUBLIC,
+    TENANT_A,
+    TENANT_B,
+    admit,
+    compute,
+    make_cache,
+    make_prompt,
+    serve,
+)
 
 R = Reason
 TEXT = [1, 2, 3, 4, 5, 6, 7, 8]
@@ -159,11 +169,21 @@ def test_explanation_says_how_many_evictions_ago():
     assert cache.explain(make_prompt(1, 2, [9])).evictions_ago == 3
 
 
+def test_explanation_names_the_owner_of_a_block_that_was_private_while_it_ran():
+    cache = make_cache(16)
+    first = admit(cache, make_prompt(1, 2, [9]), owner=1).table
+    second = admit(cache, make_prompt(1, 2, 3, [9]), owner=2).table  # does not wait, and computes twins
+    for table in (first, second):
+        cache.free(compute(cache, table))
+    assert [cache.explain(make_prompt(*range(1, n), [8])).owner for n in (2, 3, 4)] == [1, 2, 2]
+    assert cache.explain(make_prompt(1, 2, 3, 4)).owner == 2
+
+
 def test_explanation_of_a_kept_match_does_not_show_a_block_that_is_gone_since():
     cache = make_cache(4, min_partial_tokens=8)
     serve(cache, make_prompt(TEXT, [9]))
     with cache.match(make_prompt([1, 2, 3, 0, 0, 0, 0, 0])) as match:
-        serve(cache, make_prompt(3, 4, 5, [6], scopes=(Scope(TENANT_B, 0),)))
+        serve(cache, make_prompt(3, 4, 5, 6, scopes=(Scope(TENANT_B, 0),)))
         allocation = cache.admit(match, max_new_tokens=0)
     assert allocation is not None
     assert (allocation.explanation.cached_ahead, allocation.explanation.owner) == (b"", 0)

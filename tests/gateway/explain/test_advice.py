@@ -10,7 +10,7 @@ from gateway.explain.advice import Case, helpful_rule
 from gateway.explain.difference import difference_of
 from gateway.explain.places import place_of
 from gateway.normalize.rule import Mode
-from tests.gateway.explain.labelled import BASE, SYSTEM, TOOLS, TURNS, Bench, CharDecoder, Chat, turn
+from tests.gateway.explain.labelled import BASE, BLOCK, SYSTEM, TOOLS, TURNS, Bench, CharDecoder, Chat, turn
 
 RULES = (
     *("strip_client_header", "drop_leading_bom", "trim_end_of_system", "crlf_to_lf_system", "relocate_volatile"),
@@ -110,6 +110,17 @@ def test_rule_that_is_on_or_does_not_exist_is_not_named(name: str) -> None:
     before, now, rule = HELPED[name]
     assert advice(before, now, OFF | {rule: Mode.ON}) is None
     assert advice(before, now, {other: mode for other, mode in OFF.items() if other != rule}) is None
+
+
+def test_no_rule_is_named_where_too_little_is_cached_behind_the_difference() -> None:
+    before = system(f"{SYSTEM}\r\nBe kind.")
+    start = before.text.index("\r")
+    padded = replace(before, date=before.date + " " * ((BLOCK - 3 - start) % BLOCK))
+    now = replace(padded, system=f"{SYSTEM}\nBe kind.")
+    end = padded.text.index("\r") + 3
+    assert end % BLOCK == 0
+    assert advice(padded.cut(end), now) is None
+    assert advice(padded.cut(end + BLOCK), now) == "crlf_to_lf_system"
 
 
 @pytest.mark.parametrize("name", NOT_HELPED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -13,7 +14,7 @@ from pydantic import TypeAdapter
 from gateway.backends.base import BackendUnavailableError
 from gateway.backends.control import ExplainedRequest
 from gateway.explain.diagnostics import Diagnostics
-from gateway.explain.places import Kind
+from gateway.explain.places import Kind, Place
 from gateway.explain.provider_shapes import Finding, anthropic_diagnostics, finding_of, openai_diagnostics
 from gateway.explain.records import PromptRecords
 from gateway.explain.request import DiagnosticsRequest
@@ -99,8 +100,8 @@ async def test_response_of_another_tenant_is_as_unknown_as_one_that_never_was(
 ) -> None:
     records = PromptRecords()
     diagnostics = Diagnostics(backend, records)
-    mine = record_of("mine", owner="messages[0]")
-    for record in (mine, record_of("before"), record_of("theirs", tenant="b")):
+    mine = record_of("mine", Place("messages[0]", Kind.SYSTEM, 0, 90))
+    for record in (mine, record_of("before", None), replace(record_of("theirs", None), tenant_id="b")):
         diagnostics.note(record)
     backend.explained["mine"] = ExplainedRequest(explanation_of(tokenizer, "Be", " kind", " brief"), "theirs")
     told = {
@@ -122,8 +123,8 @@ async def test_other_scopes_are_never_asked_for(backend: FakeBackend, tokenizer:
 
     records = PromptRecords()
     diagnostics = Diagnostics(Spy(), records)
-    diagnostics.note(record_of("before"))
-    await diagnostics.fields(DiagnosticsRequest(True, "before", "before"), record_of("mine"))
+    diagnostics.note(record_of("before", None))
+    await diagnostics.fields(DiagnosticsRequest(True, "before", "before"), record_of("mine", None))
     assert asked_with == [{}, {}]
 
 
@@ -183,7 +184,7 @@ def test_finding_of_each_reason(
     tokenizer: Tokenizer, reason: Reason, sides: tuple[str, str], is_hit: bool, kind: Kind | None
 ) -> None:
     explanation = explanation_of(tokenizer, "Be", *sides, reason=reason)
-    record = record_of("mine", owner="messages[0]")
-    baseline = record_of("before", num_tokens=30)
+    record = record_of("mine", Place("messages[0]", Kind.SYSTEM, 0, 90))
+    baseline = replace(record_of("before", None), num_prompt_tokens=30)
     missed = 30 - explanation.num_common_tokens
     assert finding_of(explanation, record, baseline) == Finding(is_hit, kind, missed)

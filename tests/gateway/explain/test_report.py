@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from gateway.backends.control import ExplainedRequest
+from gateway.explain.places import Kind, Place
 from gateway.explain.records import PromptRecord, PromptRecords
 from gateway.explain.report import MissReports
 from gateway.model_files import ModelFiles
@@ -23,7 +24,6 @@ from gateway.normalize.rules import built_in_rules
 from gateway.tokenizer import Tokenizer
 from prefixcache.interface import Explanation, Reason
 from tests.gateway.conftest import open_client
-from tests.gateway.explain.labelled import Span as Region
 from tests.gateway.support.fake_backend import FakeBackend
 from tests.gateway.test_chat import PATH, chat
 from tests.gateway.test_system import ADMIN
@@ -88,12 +88,11 @@ async def test_report_needs_the_admin_key_and_a_request_that_is_known(
         assert (await client.get(f"/admin/v1/requests/{name}/explain")).status_code == 503
 
 
-def test_records_are_forgotten_oldest_first_and_their_regions_before() -> None:
-    records = PromptRecords(max_records=4, max_tokens=100)
-    for name in "abcde":
-        records.note(record_of(name, owner="messages[0]", num_tokens=40))
-    found = [records.find(name) for name in "abcde"]
-    assert [record and bool(record.place) for record in found] == [None, False, False, True, True]
+def test_records_are_forgotten_oldest_first() -> None:
+    records = PromptRecords(max_records=2)
+    for name in "abc":
+        records.note(record_of(name, None))
+    assert [bool(records.find(name)) for name in "abc"] == [False, True, True]
 
 
 def record_of(name: str, place: Place | None, *tools: str) -> PromptRecord:
@@ -157,7 +156,7 @@ async def test_report_names_the_rule_and_its_mode_for_this_tenant(
     records = PromptRecords()
     reports = MissReports(backend, records, tokenizer, RuleModes(built_in_rules(), choices), shows_content=False)
     explanation = explanation_of(tokenizer, "Be kind.", "\nBe brief, please", "\r\nBe brief, please", reason=reason)
-    records.note(record_of("a", owner="messages[0]"))
+    records.note(record_of("a", Place("messages[0]", Kind.SYSTEM, 0, 90)))
     backend.explained["a"] = ExplainedRequest(explanation, None)
     report = await reports.report("a")
     assert report is not None
@@ -172,8 +171,9 @@ async def test_report_compares_the_names_of_the_tools_with_those_of_the_nearest_
     records = PromptRecords()
     modes = RuleModes(built_in_rules(), {RulePlace("*", "*", "canonical_tool_order"): Choice(Mode.OFF)})
     reports = MissReports(backend, records, tokenizer, modes, shows_content=False)
+    place = Place("tools[0]", Kind.TOOLS, 0, 20)
     for name, tools in (("near", ("x", "y")), ("swapped", ("y", "x")), ("other", ("y", "z")), ("same", ("x", "y"))):
-        records.note(record_of(name, *tools, owner="tools[0]"))
+        records.note(record_of(name, place, *tools))
         backend.explained[name] = ExplainedRequest(explanation_of(tokenizer, "{", "yes", "no"), "near")
     rules = [(await reports.report(name) or {})["rule"] for name in ("swapped", "other", "same")]
     assert rules == [{"name": "canonical_tool_order", "mode": "off"}, None, None]
