@@ -49,7 +49,7 @@ def relocate_volatile() -> Rule:
             return result, digest_of("head", [messages, result.head.tools])
 
         def apply(conversation: Conversation, context: Context) -> Conversation:
-            turns = [index for index, message in enumerate(conversation.messages) if message.role == "user"]
+            turns = _places(conversation)
             if not turns:
                 return conversation
             head, rest = split_head(conversation)
@@ -64,6 +64,15 @@ def relocate_volatile() -> Rule:
         return apply
 
     return Rule("relocate_volatile", 1, RuleClass.OPT_IN, build)
+
+
+def has_place_for_values(conversation: Conversation) -> bool:
+    """Whether a user has spoken, behind whose words values can be stated."""
+    return bool(_places(conversation))
+
+
+def _places(conversation: Conversation) -> list[int]:
+    return [index for index, message in enumerate(conversation.messages) if message.role == "user"]
 
 
 def _movers(params: Params) -> list[Mover]:
