@@ -227,6 +227,15 @@ def test_open_slots_of_a_registered_prompt_are_stated_under_their_names() -> Non
 # Candidates
 
 
+def test_in_audit_mode_the_rule_finds_clocks_and_ids_on_its_own() -> None:
+    body = chat(system="Now: 2031-05-06 07:08:09. Until 2031-12-31.")
+    audit = built_in_rules().rule_set({"relocate_volatile": Choice(Mode.AUDIT)}).normalize(conversation_of(body))
+    assert audit.would_fire == ("relocate_volatile",)
+    assert audit.audited.messages[0].content == "Now: [see clock-1]. Until 2031-12-31."
+    assert audit.conversation.messages[0].content == body["messages"][0]["content"]
+    assert "relocate_volatile" not in normalize(body, on()).fired
+
+
 def test_candidates_are_found_with_owner_span_and_kind() -> None:
     body = chat(
         user("at 07:08:09"),
