@@ -155,6 +155,19 @@ def test_while_tools_are_called_a_clock_keeps_the_time_of_the_users_turn() -> No
     assert texts(third[-1])[1].endswith("07:08:03")
 
 
+def test_days_and_minutes_are_clocks_too() -> None:
+    rules, memory = on(patterns=["Now: .*"]), TurnMemory()
+    first, second = (
+        chat(*turns, system=f"Now: {now}\nSell.")
+        for turns, now in (
+            ([user("Open?")], "Monday, May 5, 2031, 9:59 PM"),
+            ([user("Open?"), calling("x"), result("x")], "Tuesday, May 6, 2031, 0:01 AM"),
+        )
+    )
+    before = messages(first, rules, memory)
+    assert shared(before, messages(second, rules, memory)) == len(before)
+
+
 def test_what_is_no_clock_is_stated_anew_even_while_tools_are_called() -> None:
     rules, memory = on(tags=["left"]), TurnMemory()
     text = "Sell.\n<left>{} tokens</left>"
