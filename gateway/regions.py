@@ -131,8 +131,8 @@ class _Ruler:
         if index >= len(self._pieces):
             return self.num_tokens
         offset = char - self._chars[index]
-        ended = self._encoder.ends(self._pieces[index]).searchsorted(offset, side="right") if offset else 0
-        return self._tokens[index] + int(ended)
+        ended = bisect.bisect_right(self._encoder.ends(self._pieces[index]), offset) if offset else 0
+        return self._tokens[index] + ended
 
     def last_token(self, char: int) -> int:
         """Return the token behind the one that holds the character before this one."""
@@ -142,5 +142,5 @@ class _Ruler:
             return self._tokens[index + 1]
         ends = self._encoder.ends(self._pieces[index])
         # Tokens that are bytes of one character all end with it.
-        ended = max(ends.searchsorted(offset, side="right"), ends.searchsorted(offset, side="left") + 1)
-        return min(self._tokens[index] + int(ended), self._tokens[index + 1])
+        ended = max(bisect.bisect_right(ends, offset), bisect.bisect_left(ends, offset) + 1)
+        return min(self._tokens[index] + ended, self._tokens[index + 1])

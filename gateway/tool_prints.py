@@ -43,7 +43,7 @@ class PrintedArray(list[Any]):
 
 def remembering(value: Any) -> Any:
     """Copy a JSON value so that it remembers its prints, at all levels."""
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return PrintedObject(value)
     if isinstance(value, list | tuple):
         return PrintedArray(value)

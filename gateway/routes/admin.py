@@ -55,7 +55,7 @@ def admin_router(
     router = APIRouter(prefix="/admin/v1", dependencies=[Depends(check_key)])
 
     # Not included as routers of their own: those hide their paths, which are the labels of the metrics.
-    add_config_routes(router, LiveConfig(settings, backend, modes, template, store), store, rules)
+    add_config_routes(router, LiveConfig(settings, backend, modes, store, template), store, rules)
     add_cache_routes(router, backend, store)
     add_block_routes(router, backend, recent, records)
     add_explain_route(router, reports, recent)

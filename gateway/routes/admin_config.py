@@ -42,16 +42,16 @@ class LiveConfig:
     """The options of a running gateway."""
 
     def __init__(
-        self, settings: Settings, backend: Backend, modes: RuleModes, template: TemplateVerdict, store: Store | None
+        self, settings: Settings, backend: Backend, modes: RuleModes, store: Store | None, template: TemplateVerdict
     ) -> None:
         self._settings = settings
-        self._template = template
         self._backend = backend
         self._modes = modes
         self._store = store
+        self._template = template
 
     async def in_force(self) -> Json:
-        """Return every option, and the names of those that may change."""
+        """Return every option, the names of those that may change, and how the chat template suits the cache."""
         values = self._settings.shown()
         if self._backend.ready():
             values |= asdict(await self._backend.set_cache_options())
@@ -59,8 +59,8 @@ class LiveConfig:
             kept = self._store.log.retention
             values |= {"request_log_rows": kept.max_rows, "request_log_days": kept.max_days}
         rules = {name: choice.mode.value for name, choice in self._modes.resolved(EVERY, EVERY).items()}
-        checked = self._template.shown()
-        return {**values, "rules": rules, "chat_template_check": checked, "changeable": list(ConfigBody.model_fields)}
+        found = {"changeable": list(ConfigBody.model_fields), "chat_template_check": self._template.shown()}
+        return {**values, "rules": rules, **found}
 
     async def change(self, author: Author, body: ConfigBody, store: Store, rules: RuleSettings) -> None:
         """Put in force what a body gives. Raises: InvalidRequestError: a rule could not run, and nothing was changed."""
