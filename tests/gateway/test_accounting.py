@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -11,14 +12,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.accounting.accounting import MAX_WAITING, Accounting, Origin, Receipt
 from gateway.accounting.changes import border_table, changes_of, edits_between
 from gateway.accounting.forms import Form, Span
 from gateway.app import create_app
+from gateway.auth import Identity
 from gateway.backends.base import Admission, GenerationRequest
+from gateway.backends.control import HashedPrompt
 from gateway.conversation import Conversation, map_texts
+from gateway.errors import InvalidRequestError
 from gateway.model_files import ModelFiles
-from gateway.normalize.registry import RuleRegistry
+from gateway.normalize.registry import Normalized, RuleRegistry
 from gateway.normalize.rule import Context, Mode, Rule, RuleClass
+from gateway.normalize.run import Step
+from gateway.prefix import PrefixHasher
 from gateway.settings import Settings
 from gateway.tokenizer import Tokenizer
 from prefixcache.hashing import HASH_BYTES
@@ -271,6 +278,34 @@ async def test_savings_are_counters_by_rule_and_mode(model_files: ModelFiles) ->
     assert series["prefixgate_rule_fired_requests_total[on][line_ends]"] == 1
     assert series["prefixgate_rule_sampled_requests_total[on][line_ends]"] == 1
     assert series["prefixgate_sampled_prompt_tokens_total"] == series["prefixgate_prompt_tokens_total"]
+
+
+def refuse_when(free: threading.Event) -> Any:
+    def hash_prompt(*_: object) -> HashedPrompt:
+        free.wait(60)
+        raise InvalidRequestError("the template refuses it")
+
+    return hash_prompt
+
+
+async def test_requests_that_cannot_be_looked_at_are_told_apart_from_those_that_saved_nothing() -> None:
+    free = threading.Event()
+    accounting = Accounting(refuse_when(free), special_ids=frozenset({0}), sampling=1.0)
+    model = FakeBackend().model_info()
+    sent = PrefixHasher().prompt(np.arange(20, dtype=np.int32), identity=Identity("a"), model=model)
+    chat = Conversation(())
+    normalized = Normalized(chat, ("header",), chat, steps=(Step("header", chat, chat),))
+    origin = Origin(normalized, RuleRegistry([]).rule_set(), Context())
+    for _ in range(MAX_WAITING + 3):
+        accounting.admit(sent, origin, Admission(20, 0, {}), identity=Identity("a"), model=model)
+    free.set()
+    await accounting.settle()
+    report = accounting.savings.report()
+    assert (report["dropped_requests"], report["uncounted_requests"]) == (3, MAX_WAITING)
+    assert report["sampled_requests"] == report["sampled_prompt_tokens"] == 0
+    assert report["rules"][0]["saved_tokens"] is None
+    accounting.close()
+    accounting.end(Receipt())  # an answer that ends after the gateway did
 
 
 tokens = st.lists(st.integers(0, 6), max_size=30).map(lambda ids: np.array(ids, dtype=np.int32))
