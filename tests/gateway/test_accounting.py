@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -24,6 +25,7 @@ from gateway.errors import InvalidRequestError
 from gateway.model_files import ModelFiles
 from gateway.normalize.registry import Normalized, RuleRegistry
 from gateway.normalize.rule import Context, Mode, Rule, RuleClass
+from gateway.normalize.rules import built_in_rules
 from gateway.normalize.run import Step
 from gateway.prefix import PrefixHasher
 from gateway.settings import Settings
@@ -32,6 +34,7 @@ from prefixcache.hashing import HASH_BYTES
 from prefixcache.interface import Prompt, Scope
 from prefixcache.shadow import ShadowIndex
 from tests.gateway.support.fake_backend import FakeBackend
+from tests.gateway.support.tiny_model import TOOL_TEMPLATE, write_model
 from tests.gateway.test_chat import PATH
 from tests.gateway.test_metrics import scrape
 
@@ -278,6 +281,44 @@ async def test_savings_are_counters_by_rule_and_mode(model_files: ModelFiles) ->
     assert series["prefixgate_rule_fired_requests_total[on][line_ends]"] == 1
     assert series["prefixgate_rule_sampled_requests_total[on][line_ends]"] == 1
     assert series["prefixgate_sampled_prompt_tokens_total"] == series["prefixgate_prompt_tokens_total"]
+
+
+def tool(name: str) -> dict[str, Any]:
+    function = {"name": name, "description": f"Looks up {name}.", "parameters": {"type": "object", "properties": {}}}
+    return {"type": "function", "function": function}
+
+
+@pytest.mark.parametrize("mode", ["on", "audit"])
+@pytest.mark.parametrize(
+    ("rule", "changed"),
+    [
+        ("canonical_tool_order", {"tools": [tool("weather"), tool("trains"), tool("books")]}),
+        ("strip_client_header", {"first": "x-anthropic-billing-header: cc_version=1.2; cch=1f0a2;\n"}),
+        ("crlf_to_lf_system", {"separator": "\r\n"}),
+    ],
+)
+async def test_built_in_rules_are_credited_by_name(
+    tmp_path: Path, rule: str, changed: dict[str, Any], mode: str
+) -> None:
+    files = write_model(tmp_path, template=TOOL_TEMPLATE)
+    registry = built_in_rules()
+    if mode == "audit":
+        registry = RuleRegistry(
+            [replace(each, default=Mode.AUDIT) for each in registry.rules if each.default is Mode.ON]
+        )
+    gateway = Gateway(files, *registry.rules)
+    gateway.backend.max_model_len = 4096
+    plain = {"tools": [tool("books"), tool("trains"), tool("weather")], "separator": "\n", "first": ""}
+    for parts in (plain, {**plain, **changed}, plain):
+        system = {"role": "system", "content": text(parts["separator"], parts["first"])}
+        body = {"model": "tiny", "messages": [system, {"role": "user", "content": "hi"}], "tools": parts["tools"]}
+        assert (await gateway.client.post(PATH, json=body)).status_code == 200
+    report = await gateway.report()
+    saved = {row["rule"]: row["net_tokens"] for row in report["rules"] if row["net_tokens"]}
+    assert saved.keys() == {rule}
+    assert saved[rule] > 50
+    assert {row["mode"] for row in report["rules"]} == {mode}
+    assert report["unattributed"] == []
 
 
 def refuse_when(free: threading.Event) -> Any:
