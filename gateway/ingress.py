@@ -19,6 +19,7 @@ from gateway.normalize.memory import TurnMemory
 from gateway.normalize.modes import RuleModes
 from gateway.normalize.recollection import NextTurn, Recollection
 from gateway.normalize.registry import RuleSet
+from gateway.normalize.relocate_volatile import has_place_for_values
 from gateway.normalize.rule import Context, Mode
 from gateway.prefix import PrefixHasher
 from gateway.prompts.matching import HeadIndex
@@ -101,13 +102,16 @@ class Ingress:
         """
         named = None if chat.prompt is None else self._named(chat.prompt, identity)
         conversation, num_bytes = chat.conversation, chat.num_body_bytes
+        rules = self._modes.rule_set(identity.tenant, route, named.compiled.choices if named else None)
+        slots: Mapping[str, str] = {}
         if named is not None and chat.prompt is not None:
-            conversation = named.compiled.before(conversation, chat.prompt.variables)
+            moves = rules.mode_of("relocate_volatile") is Mode.ON and has_place_for_values(conversation)
+            slots = chat.prompt.variables if moves else {}
+            conversation = named.compiled.before(conversation, chat.prompt.variables, open_slots=moves)
             num_bytes += len(named.version.canonical)
         self._renderer.check(conversation)
-        rules = self._modes.rule_set(identity.tenant, route, named.compiled.choices if named else None)
         memory = Recollection(self._memory, identity.scope)
-        canonical = await self._threads.run(num_bytes, _normalize, rules, conversation, memory)
+        canonical = await self._threads.run(num_bytes, _normalize, rules, conversation, memory, slots)
         if named is None and self._prompts is not None:
             self._prompts.see(conversation, canonical.origin.normalized.conversation, identity)
         prepared = await self._threads.run(num_bytes, self._prepare, request_id, chat, canonical, identity, model)
@@ -165,12 +169,14 @@ class Ingress:
         )
 
 
-def _normalize(rules: RuleSet, conversation: Conversation, memory: Recollection) -> _Canonical:
+def _normalize(
+    rules: RuleSet, conversation: Conversation, memory: Recollection, open_slots: Mapping[str, str]
+) -> _Canonical:
     """Normalize, and look up what the memory has on the result.
 
     An answer that goes on with the assistant's own words is no turn by itself, and is not remembered.
     """
-    context = Context(memory.scope, memory)
+    context = Context(memory.scope, memory, open_slots)
     normalized = rules.normalize(conversation, context)
     canonical = normalized.conversation
     modes = {rules.mode_of(name) for name in _REMEMBERING}

@@ -102,7 +102,7 @@ class RuleRegistry:
         choices = choices or {}
         self.check_names(choices)
         chosen = [(rule, choices.get(rule.name, Choice(rule.default))) for rule in self.rules]
-        wanted = [(rule, choice.params, choice.mode) for rule, choice in chosen if choice.mode is not Mode.OFF]
+        wanted = [(rule, _params(rule, choice), choice.mode) for rule, choice in chosen if choice.mode is not Mode.OFF]
         return RuleSet(wanted, self._memo)
 
     def check_names(self, names: Mapping[str, object]) -> None:
@@ -116,6 +116,10 @@ class RuleRegistry:
                 raise InvalidRequestError(
                     f"rules.{name}: unknown, wanted one of {', '.join(known)}", param=f"rules.{name}"
                 )
+
+
+def _params(rule: Rule, choice: Choice) -> Params:
+    return choice.params or (rule.audit_params if choice.mode is Mode.AUDIT else {})
 
 
 def _runner(rules: Sequence[tuple[Rule, Apply, Params]], memo: HeadMemo[KnownHead]) -> Runner:
