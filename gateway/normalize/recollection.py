@@ -186,7 +186,9 @@ class Recollection:
 
     def _look_up(self, key: bytes, wanted: _Said) -> ReturnedTurn | None:
         found: ReturnedTurn | None = self.find(key)
-        return found if found is not None and said(found.message) == wanted.form else None
+        if found is None or found.message == wanted.message or said(found.message) == wanted.form:
+            return found
+        return None
 
     def _say(self, message: Message) -> _Said:
         known = self._said.get(id(message))
