@@ -167,6 +167,7 @@ def create_app(
         redirect_slashes=False,  # it would send clients wherever their own Host header says
         middleware=[Middleware(RequestContext, metrics=metrics, paths=paths), Middleware(BodyLimit)],
     )
+    app.state.accounting = accounting
     app.state.is_settled = prompts.warmer.is_settled if prompts else lambda: True
     app.router.routes.extend(routes)
     app.include_router(admin)

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-import numpy as np
-
+from gateway.accounting.changes import border_table
 from gateway.accounting.comparison import Comparison
 from gateway.accounting.forms import Forms
 from gateway.accounting.savings import Savings
@@ -71,7 +70,7 @@ class Accounting:
     def __init__(self, hash_prompt: Hash, *, special_ids: frozenset[int], sampling: float) -> None:
         self.savings = Savings(sampling)
         self._hash = hash_prompt
-        self._borders = np.array(sorted(special_ids), dtype=np.int32)
+        self._borders = border_table(special_ids)
         self._sampling = sampling
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="accounting")
         self._num_submitted = 0

@@ -6,13 +6,23 @@ turns; in a piece that differs, everything between the common start and the comm
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from gateway.tokenizer import TokenArray
+
+BorderTable = npt.NDArray[np.bool_]
+
+
+def border_table(special_ids: Collection[int]) -> BorderTable:
+    """Tell special tokens from others by indexing; ids beyond the table count as its last one, which is none."""
+    table = np.zeros(max(special_ids, default=0) + 2, dtype=np.bool_)
+    table[list(special_ids)] = True
+    return table
 
 
 class Edit(NamedTuple):
@@ -31,13 +41,13 @@ class Change(NamedTuple):
     place: Edit
 
 
-def changes_of(prompts: Sequence[TokenArray], rules: Sequence[str], borders: TokenArray) -> list[Change]:
+def changes_of(prompts: Sequence[TokenArray], rules: Sequence[str], borders: BorderTable) -> list[Change]:
     """Tell what each rule changed.
 
     Args:
         prompts: before all rules, and then after each.
         rules: their names in order, one fewer.
-        borders: ids of the special tokens, int32.
+        borders: see `edits_between`.
     """
     steps = [edits_between(before, after, borders) for before, after in pairwise(prompts)]
     changes = []
@@ -51,8 +61,14 @@ def changes_of(prompts: Sequence[TokenArray], rules: Sequence[str], borders: Tok
     return changes
 
 
-def edits_between(before: TokenArray, after: TokenArray, borders: TokenArray) -> list[Edit]:
-    """Compare two prompts; the edits are in order and do not overlap."""
+def edits_between(before: TokenArray, after: TokenArray, borders: BorderTable) -> list[Edit]:
+    """Compare two prompts; the edits are in order and do not overlap.
+
+    Args:
+        before: [num_tokens], int32.
+        after: the same of the other prompt.
+        borders: [up to vocab_size], bool: which ids are special tokens, the last one not.
+    """
     cuts, new_cuts = _cuts(before, borders), _cuts(after, borders)
     if len(cuts) != len(new_cuts):
         cuts, new_cuts = [0, len(before)], [0, len(after)]
@@ -67,8 +83,9 @@ def edits_between(before: TokenArray, after: TokenArray, borders: TokenArray) ->
     return edits
 
 
-def _cuts(token_ids: TokenArray, borders: TokenArray) -> list[int]:
-    return [0, *np.flatnonzero(np.isin(token_ids, borders)).tolist(), len(token_ids)]
+def _cuts(token_ids: TokenArray, borders: BorderTable) -> list[int]:
+    is_border = borders[np.minimum(token_ids, len(borders) - 1)]
+    return [0, *np.flatnonzero(is_border).tolist(), len(token_ids)]
 
 
 def _num_common(one: TokenArray, other: TokenArray) -> int:

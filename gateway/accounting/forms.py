@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gateway.accounting.changes import changes_of
+from gateway.accounting.changes import BorderTable, changes_of
 from gateway.backends.control import HashedPrompt
-from gateway.tokenizer import TokenArray
 from prefixcache.hashing import HASH_BYTES
 from prefixcache.interface import Namespace, Prompt, Scope
 
@@ -69,13 +68,13 @@ class Forms:
     """Of `last`."""
 
     @classmethod
-    def of(cls, prompts: Sequence[HashedPrompt], rules: Sequence[str], borders: TokenArray) -> Forms:
+    def of(cls, prompts: Sequence[HashedPrompt], rules: Sequence[str], borders: BorderTable) -> Forms:
         """Tell what the rules changed.
 
         Args:
             prompts: before the rules, and then after each that fired.
             rules: their names in order, one fewer.
-            borders: ids of the special tokens, int32.
+            borders: see `border_table`.
         """
         changes = changes_of([prompt.token_ids for prompt in prompts], rules, borders)
         before = [Span(rule, place.start, place.stop) for rule, place in changes]

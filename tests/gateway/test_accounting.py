@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.accounting.changes import changes_of, edits_between
+from gateway.accounting.changes import border_table, changes_of, edits_between
 from gateway.accounting.forms import Form, Span
 from gateway.app import create_app
 from gateway.backends.base import Admission, GenerationRequest
@@ -30,7 +30,7 @@ from tests.gateway.test_metrics import scrape
 
 ADMIN = "admin-key-for-tests"
 WORDS = " ".join(f"word{number}" for number in range(40))
-BORDERS = np.array([0, 1], dtype=np.int32)
+BORDERS = border_table({0, 1})
 
 
 def system_rule(name: str, change, mode: Mode = Mode.ON) -> Rule:
