@@ -146,7 +146,7 @@ RULES: dict[str, tuple[Callable[[Body], None], Callable[[Body], None]]] = {
     "canonical_schema_keywords": (with_tools(reverse_all), with_tools(reverse_schema)),
     "sort_set_like_arrays": (require("title", "note", "days"), require("note", "title", "days")),
     "canonical_tool_order": (ordered("shelf", "on_loan", "hold"), ordered("on_loan", "shelf", "hold")),
-    "order_tool_results_by_call": (answered("shelf", "hold", "on_loan"), answered("hold", "shelf", "on_loan")),
+    "order_tool_results_by_call": (answered("shelf", "hold", "on_loan"), answered("shelf", "on_loan", "hold")),
 }
 """Rule -> two ways to make a body that it brings into one canonical form."""
 _ABOUT_TEXT = 4
