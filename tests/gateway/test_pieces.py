@@ -4,7 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tokenizers import AddedToken
+from tokenizers import AddedToken, processors
+from tokenizers import Tokenizer as RawTokenizer
 
 from gateway.pieces import PieceEncoder
 from gateway.token_borders import Borders, find_borders
@@ -142,3 +143,11 @@ def test_ends_say_where_tokens_end(tmp_path: Path, kind: str, text: str) -> None
         decoded = tokenizer.decode([int(border.token_ids[0]), *piece.token_ids[:count].tolist()])
         if "\ufffd" not in decoded:
             assert decoded.removeprefix("<|im_end|>").strip() == text[:end].strip()
+
+
+def test_ends_count_blanks_whatever_the_file_says_of_them(tmp_path: Path) -> None:
+    path = write_tokenizer(tmp_path / "t.json", "bytes")
+    raw = RawTokenizer.from_file(str(path))
+    raw.post_processor = processors.ByteLevel(trim_offsets=True)
+    raw.save(str(path))
+    assert Tokenizer(path).ends("a  b\n").tolist() == [1, 2, 4, 5]
