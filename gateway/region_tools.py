@@ -52,23 +52,25 @@ def _find_signatures(page: Page, tools: PrintedArray) -> list[CharSpan | None]:
             found.append(None)
             continue
         high = next((other for other in starts[index + 1 :] if other >= 0), len(page.text))
-        end = start + len(tool["function"]["name"])
+        end = start
         for leaf in leaves(list(tool["function"].values())):
             if leaf in _KEYWORDS:
                 continue
             span = page.find_any(printed_forms(leaf), start, min(high, end + _NEAR_CHARS + len(leaf)))
             end = max(end, span[1]) if span and len(leaf) >= _MIN_LEAF_CHARS else end
-        found.append((start, end))
+        found.append((start, end) if end > start else None)
     return found
 
 
 def _find_beside(page: Page, name: str, description: str, low: int) -> int:
     """Find a tool's beginning: its name beside its description, which is rarer."""
     beginning = description.strip()[:_BEGINNING_CHARS].partition("\n")[0]
-    if not beginning:
+    if len(beginning) < _MIN_LEAF_CHARS:
         return page.find(name, low, len(page.text))
     near = page.find(beginning, low, len(page.text))
     if near < 0:
         return -1
     start = page.find_last(name, max(low, near - _NEAR_CHARS), near)
-    return start if start >= 0 else near
+    if start < 0 and page.find(name, near, near + _NEAR_CHARS) >= 0:
+        start = near
+    return start

@@ -188,6 +188,14 @@ def test_token_that_the_template_shares_belongs_to_the_message(text: str, owned_
     assert owned(prompt, tokenizer)["messages[0]"] == owned_text
 
 
+@pytest.mark.parametrize("description", ["", "a", "user", "Weather of a city."])
+def test_tools_that_are_not_printed_own_nothing(description: str) -> None:
+    unseen = Conversation((Message("user", "a user"),), (tool("get_weather", description), tool("f", "")))
+    prompt = renderer_of("plain").render(unseen)
+    check_regions(prompt)
+    assert [region.owner for region in prompt.regions] == ["template", "messages[0]", "template"]
+
+
 def test_texts_that_are_not_printed_are_not_found_and_cost_no_square() -> None:
     said = "<think>no</think>yes"
     prompt = renderer_of("thinking").render(
