@@ -26,6 +26,15 @@ class Answer:
         num_tokens: generated so far, the end-of-sequence token among them.
         finish_reason: `stop` or `length`.
         first_token_seconds: from the arrival of the request; None: there is no token yet.
+
+    Args:
+        generation: what to read.
+        tokenizer: of the model.
+        stops: strings that end the answer.
+        arrived_at: when the request came, by `clock`.
+        metrics: where it is counted.
+        clock: seconds.
+        tokens: takes the generated tokens; None: nobody wants them.
     """
 
     def __init__(
@@ -37,6 +46,7 @@ class Answer:
         arrived_at: float,
         metrics: GatewayMetrics,
         clock: Callable[[], float],
+        tokens: list[int] | None = None,
         next_turn: NextTurn | None = None,
     ) -> None:
         self.admission = generation.admission
@@ -50,6 +60,7 @@ class Answer:
         self._last_batch_at: float | None = None
         self._metrics = metrics
         self._clock = clock
+        self._tokens = tokens
         self._tokenizer = tokenizer
         self._next_turn = next_turn
         self._pieces: list[str] = []
@@ -112,6 +123,8 @@ class Answer:
         num_tokens = len(batch.token_ids)
         if not num_tokens:
             return
+        if self._tokens is not None:
+            self._tokens += batch.token_ids
         now = self._clock()
         if self._last_batch_at is None:
             self.first_token_seconds = now - self._arrived_at

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from gateway.accounting.accounting import Accounting
 from gateway.auth import Authenticator, KeyStore, NoKeys
 from gateway.backends.base import Backend, BackendError
 from gateway.chat import PATH as CHAT_PATH
@@ -99,14 +100,20 @@ def create_app(
         prompts = PromptOperator(
             store.database, compiler, registry, warmer, backend=backend, model_name=model_files.name
         )
+    ingress = Ingress(modes, renderer, hasher, threads, prompts.registry if prompts else None)
+    accounting = Accounting(
+        ingress.hash_prompt, special_ids=tokenizer.special_ids, sampling=settings.accounting_sampling
+    )
+    metrics.watch_savings(accounting.savings)
     chat = ChatServices(
         model_name=model_files.name,
         backend=backend,
-        ingress=Ingress(modes, renderer, hasher, threads, prompts.registry if prompts else None),
+        ingress=ingress,
         tokenizer=tokenizer,
         authenticator=authenticator,
         metrics=metrics,
         recent=recent,
+        accounting=accounting,
         diagnostics=Diagnostics(backend, records),
         log=store.log if store else None,
         ping_seconds=ping_seconds,
@@ -126,6 +133,7 @@ def create_app(
         rules=rule_settings,
         modes=modes,
         template=verdict,
+        accounting=accounting,
         dry_run=DryRun(modes, renderer),
         reports=MissReports(backend, records, tokenizer, modes, shows_content=settings.store_content),
         records=records,
@@ -146,6 +154,7 @@ def create_app(
                 await prompts.warmer.stop()
             await backend.stop()
             threads.close()
+            accounting.close()
             if store is not None:
                 await store.stop()
 
@@ -158,6 +167,7 @@ def create_app(
         redirect_slashes=False,  # it would send clients wherever their own Host header says
         middleware=[Middleware(RequestContext, metrics=metrics, paths=paths), Middleware(BodyLimit)],
     )
+    app.state.accounting = accounting
     app.state.is_settled = prompts.warmer.is_settled if prompts else lambda: True
     app.router.routes.extend(routes)
     app.include_router(admin)

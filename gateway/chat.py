@@ -16,6 +16,7 @@ from typing import Any
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
+from gateway.accounting.accounting import Accounting
 from gateway.answer import Answer
 from gateway.auth import Authenticator, Identity
 from gateway.backends.base import Admission, Backend, BackendError
@@ -50,6 +51,7 @@ class ChatServices:
     authenticator: Authenticator
     metrics: GatewayMetrics
     recent: RecentRequests
+    accounting: Accounting
     diagnostics: Diagnostics
     log: RequestLog | None = None
     """None: nothing is remembered."""
@@ -141,6 +143,9 @@ class ChatCompletions:
         entry.rules = prepared.fired_rules
         entry.prompt_id = prepared.prompt_id
         entry.admit(generation.admission)
+        receipt = services.accounting.admit(
+            prepared.request, prepared.origin, generation.admission, identity=task.identity, model=model
+        )
         record = _record_of(task, prepared, generation.admission)
         services.diagnostics.note(record)
         try:
@@ -152,6 +157,7 @@ class ChatCompletions:
                 arrived_at=task.arrived_at,
                 metrics=services.metrics,
                 clock=services.clock,
+                tokens=receipt.answer if receipt is not None else None,
                 next_turn=prepared.next_turn,
             )
             report = cache_header(generation.admission, prepared.fired_rules)
@@ -163,6 +169,8 @@ class ChatCompletions:
                 entry.first_token_seconds = answer.first_token_seconds
         finally:
             generation.abort()
+            if receipt is not None:
+                services.accounting.end(receipt)
         logger.info(
             "ended",
             extra={

@@ -21,6 +21,7 @@ from gateway.normalize.modes import RuleModes
 from gateway.normalize.recollection import Recollection
 from gateway.normalize.registry import Choice, RuleSet
 from gateway.normalize.rule import Context, Mode
+from gateway.normalize.volatile_kinds import volatile_candidates
 from gateway.rendering import PromptRenderer
 from prefixcache.hashing import namespace
 
@@ -67,10 +68,16 @@ class DryRun:
         remember_history(earlier, rules, memory=memory, scope=scope)
         raw = _conversation("body", request.body)
         canonical = rules.normalize(raw, Context(scope, Recollection(memory, scope))).conversation
+        rendered = self._rendered(canonical, model)
+        report = self._report(rules, raw, Context(scope, Recollection(memory, scope)))
+        could_move = _could_move(canonical, rendered)
+        for rule in report:
+            if rule["name"] == "relocate_volatile" and could_move is not None:
+                rule["detail"] = "; ".join(filter(None, [rule["detail"], could_move]))
         return {
             "canonical": body_of(canonical),
-            **self._rendered(canonical, model),
-            "rules": self._report(rules, raw, Context(scope, Recollection(memory, scope))),
+            **rendered,
+            "rules": report,
             "scope": _namespace(canonical, scope, model),
         }
 
@@ -97,6 +104,20 @@ class DryRun:
             }
             for rule in self._modes.registry.rules
         ]
+
+
+def _could_move(canonical: Conversation, rendered: Json) -> str | None:
+    """Name what looks volatile in the head, and how many tokens stand in its region and behind it."""
+    candidates = volatile_candidates(canonical)
+    if not candidates:
+        return None
+    found = ", ".join(dict.fromkeys(f"{one.kind} in {one.owner}" for one in candidates))
+    owners = {one.owner for one in candidates}
+    starts = [region["start"] for region in rendered["regions"] if region["owner"] in owners]
+    if not starts:
+        return f"could move {found}"
+    num_tokens = len(rendered["token_ids"]) - min(starts)
+    return f"could move {found}: where it changes, up to {num_tokens} tokens are lost"
 
 
 def _route(endpoint: str) -> str:

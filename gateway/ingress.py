@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from gateway.accounting.accounting import Origin
 from gateway.auth import Identity
 from gateway.backends.base import GenerationRequest, ModelInfo, Sampling
+from gateway.backends.control import HashedPrompt
 from gateway.chat_request import ChatRequest, PromptReference, parse_chat_request
 from gateway.conversation import Conversation
 from gateway.errors import ContextLengthError, InvalidRequestError
@@ -17,6 +19,7 @@ from gateway.normalize.memory import TurnMemory
 from gateway.normalize.modes import RuleModes
 from gateway.normalize.recollection import NextTurn, Recollection
 from gateway.normalize.registry import RuleSet
+from gateway.normalize.relocate_volatile import has_place_for_values
 from gateway.normalize.rule import Context, Mode
 from gateway.prefix import PrefixHasher
 from gateway.prompts.matching import HeadIndex
@@ -35,22 +38,29 @@ class PreparedPrompt:
     """A request for the engine, and what was done to the prompt on the way."""
 
     request: GenerationRequest
-    conversation: Conversation
-    """In canonical form."""
+    origin: Origin
     rendered: RenderedPrompt
-    fired_rules: tuple[str, ...]
     prompt_id: str | None = None
     """The registered prompt that was named, or that the tokens begin with."""
     next_turn: NextTurn | None = None
     """Remembers the answer; None: it is not to be remembered."""
+
+    @property
+    def conversation(self) -> Conversation:
+        """In canonical form."""
+        return self.origin.normalized.conversation
+
+    @property
+    def fired_rules(self) -> tuple[str, ...]:
+        """Names of the rules that changed something, in order."""
+        return self.origin.normalized.fired
 
 
 @dataclass(frozen=True, slots=True)
 class _Canonical:
     """A prompt as the rules made it, and what the memory has on it."""
 
-    conversation: Conversation
-    fired: tuple[str, ...]
+    origin: Origin
     written_ids: Mapping[int, TokenArray]
     """By message: the tokens that the engine wrote for it."""
     next_turn: NextTurn | None
@@ -92,15 +102,18 @@ class Ingress:
         """
         named = None if chat.prompt is None else self._named(chat.prompt, identity)
         conversation, num_bytes = chat.conversation, chat.num_body_bytes
+        rules = self._modes.rule_set(identity.tenant, route, named.compiled.choices if named else None)
+        slots: Mapping[str, str] = {}
         if named is not None and chat.prompt is not None:
-            conversation = named.compiled.before(conversation, chat.prompt.variables)
+            moves = rules.mode_of("relocate_volatile") is Mode.ON and has_place_for_values(conversation)
+            slots = chat.prompt.variables if moves else {}
+            conversation = named.compiled.before(conversation, chat.prompt.variables, open_slots=moves)
             num_bytes += len(named.version.canonical)
         self._renderer.check(conversation)
-        rules = self._modes.rule_set(identity.tenant, route, named.compiled.choices if named else None)
         memory = Recollection(self._memory, identity.scope)
-        canonical = await self._threads.run(num_bytes, _normalize, rules, conversation, memory)
+        canonical = await self._threads.run(num_bytes, _normalize, rules, conversation, memory, slots)
         if named is None and self._prompts is not None:
-            self._prompts.see(conversation, canonical.conversation, identity)
+            self._prompts.see(conversation, canonical.origin.normalized.conversation, identity)
         prepared = await self._threads.run(num_bytes, self._prepare, request_id, chat, canonical, identity, model)
         return prepared if named is None else replace(prepared, prompt_id=named.prompt.id)
 
@@ -112,7 +125,7 @@ class Ingress:
         self, request_id: str, chat: ChatRequest, canonical: _Canonical, identity: Identity, model: ModelInfo
     ) -> PreparedPrompt:
         rendered = self._renderer.render(
-            canonical.conversation,
+            canonical.origin.normalized.conversation,
             tenant=identity.tenant,
             max_model_len=model.max_model_len,
             spans=canonical.written_ids,
@@ -140,29 +153,39 @@ class Ingress:
             num_public_tokens=heads.num_public_tokens(token_ids),
         )
         begins_with = heads.match(token_ids, identity.tenant)
-        return PreparedPrompt(
-            request,
-            canonical.conversation,
-            rendered,
-            canonical.fired,
-            begins_with.prompt_id if begins_with else None,
-            canonical.next_turn,
+        prompt_id = begins_with.prompt_id if begins_with else None
+        return PreparedPrompt(request, canonical.origin, rendered, prompt_id, canonical.next_turn)
+
+    def hash_prompt(self, conversation: Conversation, identity: Identity, model: ModelInfo) -> HashedPrompt:
+        """Render, tokenize and hash a conversation as if it were to be sent.
+
+        Raises: InvalidRequestError: the template refuses it; ContextLengthError: it is far too long.
+        """
+        rendered = self._renderer.render(conversation, tenant=identity.tenant, max_model_len=model.max_model_len)
+        heads = self._prompts.registered.heads if self._prompts else HeadIndex()
+        num_public_tokens = heads.num_public_tokens(rendered.token_ids)
+        return self._hasher.prompt(
+            rendered.token_ids, identity=identity, model=model, num_public_tokens=num_public_tokens
         )
 
 
-def _normalize(rules: RuleSet, conversation: Conversation, memory: Recollection) -> _Canonical:
+def _normalize(
+    rules: RuleSet, conversation: Conversation, memory: Recollection, open_slots: Mapping[str, str]
+) -> _Canonical:
     """Normalize, and look up what the memory has on the result.
 
     An answer that goes on with the assistant's own words is no turn by itself, and is not remembered.
     """
-    normalized = rules.normalize(conversation, Context(memory.scope, memory))
+    context = Context(memory.scope, memory, open_slots)
+    normalized = rules.normalize(conversation, context)
     canonical = normalized.conversation
     modes = {rules.mode_of(name) for name in _REMEMBERING}
     next_turn = None
     if modes != {Mode.OFF} and canonical.messages[-1].role != "assistant":
         next_turn = memory.next_turn(canonical, normalized.audited)
     gives_back = rules.mode_of("echo_repair") is Mode.ON
-    return _Canonical(canonical, normalized.fired, memory.token_ids_of(canonical) if gives_back else {}, next_turn)
+    written_ids = memory.token_ids_of(canonical) if gives_back else {}
+    return _Canonical(Origin(normalized, rules, context), written_ids, next_turn)
 
 
 def _fit(num_prompt_tokens: int, chat: ChatRequest, max_model_len: int) -> int:

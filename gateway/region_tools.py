@@ -39,20 +39,20 @@ def _tool_forms(tool: Any, tools: PrintedArray) -> Iterator[str]:
 
 def _find_signatures(page: Page, tools: PrintedArray) -> list[CharSpan | None]:
     """Find tools that a template prints in a language of its own: from the name to the last text of the schema."""
-    starts: list[int] = []
+    beginnings: list[CharSpan | None] = []
     end = 0
     for tool in tools:
         function = tool["function"]
-        start = _find_beside(page, function["name"], text_of(function.get("description")), end)
-        starts.append(start)
-        end = start + len(function["name"]) if start >= 0 else end
+        beginning = _find_beside(page, function["name"], text_of(function.get("description")), end)
+        beginnings.append(beginning)
+        end = beginning[1] if beginning else end
     found: list[CharSpan | None] = []
-    for index, (tool, start) in enumerate(zip(tools, starts, strict=True)):
-        if start < 0:
+    for index, (tool, beginning) in enumerate(zip(tools, beginnings, strict=True)):
+        if beginning is None:
             found.append(None)
             continue
-        high = next((other for other in starts[index + 1 :] if other >= 0), len(page.text))
-        end = start
+        high = next((other[0] for other in beginnings[index + 1 :] if other), len(page.text))
+        start, end = beginning
         for leaf in leaves(list(tool["function"].values())):
             if leaf in _KEYWORDS:
                 continue
@@ -62,15 +62,17 @@ def _find_signatures(page: Page, tools: PrintedArray) -> list[CharSpan | None]:
     return found
 
 
-def _find_beside(page: Page, name: str, description: str, low: int) -> int:
-    """Find a tool's beginning: its name beside its description, which is rarer."""
+def _find_beside(page: Page, name: str, description: str, low: int) -> CharSpan | None:
+    """Find a tool's beginning: its description, which is rarer, and its name shortly before or behind it."""
     beginning = description.strip()[:_BEGINNING_CHARS].partition("\n")[0]
     if len(beginning) < _MIN_LEAF_CHARS:
-        return page.find(name, low, len(page.text))
+        start = page.find(name, low, len(page.text))
+        return (start, start + len(name)) if start >= 0 else None
     near = page.find(beginning, low, len(page.text))
     if near < 0:
-        return -1
+        return None
     start = page.find_last(name, max(low, near - _NEAR_CHARS), near)
-    if start < 0 and page.find(name, near, near + _NEAR_CHARS) >= 0:
-        start = near
-    return start
+    if start >= 0:
+        return start, start + len(name)
+    is_named = page.find(name, near, min(near + _NEAR_CHARS, len(page.text))) >= 0
+    return (near, near + len(beginning)) if is_named else None

@@ -161,6 +161,9 @@ class Settings(BaseSettings):
     warm_budget: float = Field(30.0, ge=0, allow_inf_nan=False)
     """Seconds for which /ready waits until registered prompts are in the cache, at start and after each restart of the
     engine; the rest is warmed while serving."""
+    accounting_sampling: float = Field(0.05, ge=0, le=1, allow_inf_nan=False)
+    """Share of the families of prompts (a tenant's that begin with the same block) on which it is counted what each
+    rule saves; 0: none, and no figures."""
     heartbeat_timeout: float = Field(60.0, gt=0)
     """Seconds without any word from the engine before it is restarted."""
     start_timeout: float = Field(600.0, gt=0)

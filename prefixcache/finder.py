@@ -21,18 +21,20 @@ class Finder:
         self._ready = ready
         self._hasher = hasher
 
-    def find(self, prompt: Prompt, owner: MatchOwner) -> Match:
+    def find(self, prompt: Prompt, owner: MatchOwner, max_full_blocks: int | None = None) -> Match:
         """A match of all but the last token of a prompt, with nothing locked yet."""
         tokens = self.tokens_of(prompt)
         match = Match(owner, tokens, num_earlier_blocks=prompt.num_earlier_blocks)
         if self._config.enabled:
             limit = (tokens.num_tokens - 1) // self._config.block_size
+            if max_full_blocks is not None:
+                limit = min(limit, max_full_blocks)
             chain = self._index.longest_chain(tokens, limit)
             match.is_collision = len(chain) < limit and tokens.keys(len(chain), len(chain) + 1)[0] in self._index.by_key
             match.chain = self._leading_ready(chain)
             match.num_pending_blocks = len(chain) - len(match.chain)
             match.pending_block = chain[len(match.chain)] if match.num_pending_blocks else None
-            if not match.num_pending_blocks:
+            if not match.num_pending_blocks and max_full_blocks is None:
                 self._find_nearest(match)
         return match
 

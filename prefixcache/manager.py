@@ -68,13 +68,17 @@ class PrefixCache:
         """Tokens in the leading full READY blocks of a prompt, the last one included; locks nothing."""
         return len(self._finder.ready_blocks(prompt)) * self.config.block_size
 
-    def match(self, prompt: Prompt) -> Match:
+    def match(self, prompt: Prompt, *, max_full_blocks: int | None = None) -> Match:
         """Find the longest READY prefix and keep it from eviction until the match is admitted or released.
 
         At least the last token of a prompt is always left to compute, for its logits are needed. A match that is
         released makes what it found recent: somebody waits for it.
+
+        Args:
+            prompt: What to find.
+            max_full_blocks: So many of its full blocks at most, and no part of another; None: all there is.
         """
-        match = self._finder.find(prompt, self)
+        match = self._finder.find(prompt, self, max_full_blocks)
         self._pool.lock(match.locked_blocks)
         self._matches[match] = None
         self._counters["hash_collisions"] += match.is_collision

@@ -13,7 +13,7 @@ import numpy as np
 
 from prefixcache.hashing import namespace
 from prefixcache.interface import PrefixCacheConfig, Prompt, Scope
-from prefixcache.manager import PrefixCache
+from prefixcache.shadow import ShadowIndex
 
 BLOCK_SIZE = 8
 _SCOPES = (Scope(namespace({}, scope="public"), 0),)
@@ -53,14 +53,16 @@ def replay(
     if num_blocks is None:
         num_blocks, max_shared_ratio = total_blocks, 1.0
     num_blocks = max(1, min(num_blocks, total_blocks))
-    cache = _make_cache(num_blocks, policy, max_shared_ratio)
+    shadow = _make_shadow(num_blocks, policy, max_shared_ratio)
     hit_blocks = refused = 0
     for ids in requests:
         if len(ids) > num_blocks:
             refused += 1
         elif ids:
-            hit_blocks += _serve(cache, ids)
-    counters = cache.snapshot().counters
+            hit = shadow.serve(_prompt(ids), None)
+            assert hit is not None, "alone, a request that is not larger than the pool always fits"
+            hit_blocks += hit.num_cached_tokens // BLOCK_SIZE
+    counters = shadow.snapshot().counters
     return ReplayResult(
         num_requests=len(requests),
         refused_requests=refused,
@@ -71,7 +73,7 @@ def replay(
     )
 
 
-def _make_cache(num_blocks: int, policy: str, max_shared_ratio: float) -> PrefixCache:
+def _make_shadow(num_blocks: int, policy: str, max_shared_ratio: float) -> ShadowIndex[None]:
     # One block more than asked for holds the extra token of `_prompt`; it is always free again before the next request.
     config = PrefixCacheConfig(
         num_blocks + 1,
@@ -81,16 +83,7 @@ def _make_cache(num_blocks: int, policy: str, max_shared_ratio: float) -> Prefix
         max_pinned_ratio=0.0,
         growth_reserve=0,
     )
-    return PrefixCache(config)
-
-
-def _serve(cache: PrefixCache, ids: Sequence[int]) -> int:
-    with cache.match(_prompt(ids)) as match:
-        allocation = cache.admit(match, max_new_tokens=0)
-    assert allocation is not None, "alone, a request that is not larger than the pool always fits"
-    cache.commit(allocation.table, allocation.table.num_tokens)
-    cache.free(allocation.table)
-    return allocation.num_cached_tokens // BLOCK_SIZE
+    return ShadowIndex[None](config)
 
 
 def _prompt(ids: Sequence[int]) -> Prompt:

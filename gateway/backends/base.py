@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from gateway.backends.control import CacheControl, HashedPrompt
+from prefixcache.interface import PrefixCacheConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,8 @@ class ModelInfo:
     hash_epoch: int
     namespace_fields: Mapping[str, str]
     eos_token_ids: frozenset[int]
+    cache: PrefixCacheConfig | None = None
+    """What its prefix cache is built with; None: nobody knows."""
     details: Mapping[str, str | int] = field(default_factory=dict)
     """For people: dtype, device, number of blocks …"""
 

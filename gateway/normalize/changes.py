@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+
+import orjson
 
 from gateway.conversation import Conversation
 
@@ -15,14 +18,19 @@ def changed_regions(before: Conversation, after: Conversation) -> list[str]:
         *(
             name
             for name in dict.fromkeys([*before.fields, *after.fields])
-            if before.fields.get(name) != after.fields.get(name)
+            if _printed(before.fields.get(name)) != _printed(after.fields.get(name))
         ),
     ]
 
 
-def _places(name: str, before: Sequence[object], after: Sequence[object]) -> list[str]:
+def _places(name: str, before: Sequence[Any], after: Sequence[Any]) -> list[str]:
     return [
         f"{name}[{index}]"
         for index in range(max(len(before), len(after)))
-        if before[index : index + 1] != after[index : index + 1]
+        if _printed(before[index : index + 1]) != _printed(after[index : index + 1])
     ]
+
+
+def _printed(value: Any) -> bytes:
+    """As on the wire, where the order of keys counts."""
+    return orjson.dumps(value)

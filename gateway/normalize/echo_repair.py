@@ -9,7 +9,7 @@ from typing import Any
 from gateway.conversation import Conversation, Message
 from gateway.normalize.recollection import Recollection
 from gateway.normalize.rule import Mode, Rule, stateful
-from gateway.normalize.turns import calls_of, rejoined, unless_printed_alike, with_fields
+from gateway.normalize.turns import are_the_same_text, calls_of, rejoined, unless_printed_alike, with_fields
 
 
 def echo_repair() -> Rule:
@@ -44,6 +44,8 @@ def echo_repair() -> Rule:
 
 
 def _repaired(message: Message, remembered: Message) -> Message:
+    if are_the_same_text(message, remembered):
+        return message
     calls, old = calls_of(message), calls_of(remembered)
     names = ["type", "id"] if _are_distinct(calls) and _are_distinct(old) else ["type"]
     fields = dict(remembered.fields)

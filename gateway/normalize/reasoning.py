@@ -7,7 +7,14 @@ from dataclasses import replace
 from gateway.conversation import Conversation, Message
 from gateway.normalize.recollection import Recollection
 from gateway.normalize.rule import Mode, Rule, stateful
-from gateway.normalize.turns import REASONING_FIELDS, rejoined, thoughts, unless_printed_alike, with_fields
+from gateway.normalize.turns import (
+    REASONING_FIELDS,
+    are_the_same_text,
+    rejoined,
+    thoughts,
+    unless_printed_alike,
+    with_fields,
+)
 
 
 def reasoning_restore() -> Rule:
@@ -29,6 +36,8 @@ def reasoning_restore() -> Rule:
 
 
 def _restored(message: Message, remembered: Message) -> Message:
+    if are_the_same_text(message, remembered):
+        return message
     sent = thoughts(message)
     if sent and sent != thoughts(remembered):
         return message

@@ -14,7 +14,7 @@ the very head that it was thought under.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -59,6 +59,15 @@ class NextTurn:
             self.recollection.remember(place, message, token_ids)
 
 
+class _Said(NamedTuple):
+    """What a message says."""
+
+    message: Message
+    form: bytes
+    """Of an assistant turn: equal for turns that mean the same."""
+    digest: bytes
+
+
 class Recollection:
     """Finds and remembers for one scope. For one request, one step at a time: it keeps the digests of its messages.
 
@@ -69,26 +78,21 @@ class Recollection:
     def __init__(self, memory: TurnMemory, scope: str) -> None:
         self._memory = memory
         self.scope = scope
-        self._forms: dict[int, tuple[Message, bytes]] = {}
-        self._digests: dict[int, bytes] = {}
+        # Every rule that asks walks over the same messages, nearly all of them the same objects.
+        self._said: dict[int, _Said] = {}
+        self._places: tuple[tuple[Message, ...], list[Place]] = ((), [])
+        self._recalled: dict[tuple[Place, bytes], tuple[ReturnedTurn | None, ReturnedTurn | None]] = {}
 
-    def places(self, conversation: Conversation) -> Iterator[Place]:
-        """Yield the place of each message in order, then that of the turn that would come next.
+    def places(self, conversation: Conversation) -> Sequence[Place]:
+        """Return the place of each message in order, then that of the turn that would come next.
 
         A message of the head has the place of the first turn.
         """
-        num_head = conversation.num_head_messages
-        head = _digest(b"head", *(self._digest(message) for message in conversation.messages[:num_head]))
-        turns = b""
-        calls: dict[str, int] = {}
-        for index, message in enumerate(conversation.messages):
-            yield Place(head, turns)
-            if index >= num_head:
-                # A result belongs to a call by its number, for ids change.
-                number = calls.get(message.fields["tool_call_id"], -1) if message.role == "tool" else -1
-                turns = _digest(turns, self._digest(message), number.to_bytes(4, "little", signed=True))
-                calls = {call["id"]: number for number, call in enumerate(calls_of(message))} or calls
-        yield Place(head, turns)
+        messages, places = self._places
+        if messages is not conversation.messages or not places:
+            places = self._walk(conversation)
+            self._places = (conversation.messages, places)
+        return places
 
     def turns_of(self, conversation: Conversation, *, same_head: bool) -> dict[int, ReturnedTurn]:
         """Find the turns of a conversation that were returned. The last message is none: it is there to be continued.
@@ -103,9 +107,10 @@ class Recollection:
         if not indices or not self._memory.has(self.scope):
             return {}
         turns = {}
-        for index, place in zip(range(indices[-1] + 1), self.places(conversation), strict=False):
-            message = conversation.messages[index]
-            if message.role == "assistant" and (turn := self._recall(place, message, same_head=same_head)):
+        places = self.places(conversation)
+        for index in indices:
+            turn = self._recall(places[index], conversation.messages[index], same_head=same_head)
+            if turn is not None:
                 turns[index] = turn
         return turns
 
@@ -123,9 +128,10 @@ class Recollection:
         Args:
             conversations: forms of the prompt in which it may come back.
         """
-        different = {id(conversation): conversation for conversation in conversations}.values()
-        places = {place: None for conversation in different for *_, place in [self.places(conversation)]}
-        return NextTurn(self, tuple(places))
+        places = {self.places(conversation)[-1]: None for conversation in conversations}
+        return NextTurn(
+            Recollection(self._memory, self.scope), tuple(places)
+        )  # a generation outlives what we know here
 
     def remember(self, place: Place, message: Message, token_ids: Sequence[int] | None = None) -> None:
         """Remember an assistant turn that is returned to the client; the last one at a place counts.
@@ -135,10 +141,11 @@ class Recollection:
             message: in the form that the rules would give it.
             token_ids: that the engine generated for it, without the end-of-sequence token.
         """
-        form = said(message)
+        form = self._say(message)
         ids = None if token_ids is None else np.array(token_ids, dtype=np.int32)
         self.keep(_key(place, form, same_head=True), ReturnedTurn(message, ids))
         self.keep(_key(place, form, same_head=False), ReturnedTurn(message, None))
+        self._recalled.clear()
 
     def find(self, key: bytes) -> Any:
         """Return what a rule remembers under a digest; None: nothing."""
@@ -152,25 +159,39 @@ class Recollection:
         """Remember for a rule unless something is. Returns: what is remembered."""
         return self._memory.keep_first(self.scope, key, value)
 
+    def _walk(self, conversation: Conversation) -> list[Place]:
+        num_head = conversation.num_head_messages
+        head = _digest(b"head", *(self._say(message).digest for message in conversation.messages[:num_head]))
+        places = [Place(head, b"")] * (num_head + 1)
+        calls: dict[str, int] = {}
+        for message in conversation.messages[num_head:]:
+            # A result belongs to a call by its number, for ids change.
+            number = calls.get(message.fields["tool_call_id"], -1) if message.role == "tool" else -1
+            turns = _digest(places[-1].turns, self._say(message).digest, number.to_bytes(4, "little", signed=True))
+            places.append(Place(head, turns))
+            calls = {call["id"]: number for number, call in enumerate(calls_of(message))} or calls
+        return places
+
     def _recall(self, place: Place, message: Message, *, same_head: bool) -> ReturnedTurn | None:
-        form = self._form(message)
-        found: ReturnedTurn | None = self.find(_key(place, form, same_head=True))
-        if found is None and not same_head:
-            found = self.find(_key(place, form, same_head=False))
-        return found if found is not None and said(found.message) == form else None
+        turn = self._say(message)
+        if (place, turn.digest) not in self._recalled:
+            exact = self._look_up(_key(place, turn, same_head=True), turn)
+            other = None if exact else self._look_up(_key(place, turn, same_head=False), turn)
+            self._recalled[place, turn.digest] = exact, other
+        exact, other = self._recalled[place, turn.digest]
+        return exact if same_head else exact or other
 
-    def _form(self, message: Message) -> bytes:
-        """Give what must be equal; once for all rules, which leave most messages as they are."""
-        known = self._forms.get(id(message))
-        if known is None:
-            form = said(message) if message.role == "assistant" else _exact(message)
-            known = self._forms[id(message)] = (message, form)
-        return known[1]
+    def _look_up(self, key: bytes, wanted: _Said) -> ReturnedTurn | None:
+        found: ReturnedTurn | None = self.find(key)
+        return found if found is not None and said(found.message) == wanted.form else None
 
-    def _digest(self, message: Message) -> bytes:
-        known = self._digests.get(id(message))
+    def _say(self, message: Message) -> _Said:
+        known = self._said.get(id(message))
         if known is None:
-            known = self._digests[id(message)] = _digest(message.role.encode(), self._form(message))
+            is_assistant = message.role == "assistant"
+            form = said(message) if is_assistant else _exact(message)
+            digest = _digest(message.role.encode(), form)
+            known = self._said[id(message)] = _Said(message, form if is_assistant else b"", digest)
         return known
 
 
@@ -188,14 +209,10 @@ def _exact(message: Message) -> bytes:
     return orjson.dumps([message.content, message.fields.get("name")], option=orjson.OPT_SORT_KEYS)
 
 
-def _key(place: Place, form: bytes, *, same_head: bool) -> bytes:
-    return _digest(b"turn", place.head if same_head else b"", place.turns, form)
+def _key(place: Place, turn: _Said, *, same_head: bool) -> bytes:
+    return _digest(b"turn", place.head if same_head else b"", place.turns, turn.digest)
 
 
 def _digest(*values: bytes) -> bytes:
     """SHA-256 over values with their lengths: no two sequences of values are the same bytes."""
-    digest = hashlib.sha256()
-    for value in values:
-        digest.update(len(value).to_bytes(8, "little"))
-        digest.update(value)
-    return digest.digest()
+    return hashlib.sha256(b"".join([len(value).to_bytes(8, "little") + value for value in values])).digest()

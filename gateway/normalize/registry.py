@@ -38,6 +38,8 @@ class Normalized:
     """What would be forwarded if the rules in audit mode were on: the same object where that makes no difference."""
     would_fire: tuple[str, ...] = ()
     """Names of the rules in audit mode that would have changed something."""
+    steps: tuple[Step, ...] = ()
+    """What each rule that fired changed, in order."""
 
 
 class RuleSet:
@@ -72,11 +74,11 @@ class RuleSet:
         run = self._run_on.run(conversation, context)
         canonical = run.conversation
         if not self.audit:
-            return Normalized(canonical, run.fired, canonical)
+            return Normalized(canonical, run.fired, canonical, steps=run.steps)
         audit = self._run_all.run(conversation, context)
         would_fire = tuple(name for name in audit.fired if name in self.audit)
         audited = canonical if audit.fired == run.fired else audit.conversation  # a rule that supersedes may not fire
-        return Normalized(canonical, run.fired, audited, would_fire)
+        return Normalized(canonical, run.fired, audited, would_fire, run.steps)
 
 
 class RuleRegistry:
@@ -100,7 +102,7 @@ class RuleRegistry:
         choices = choices or {}
         self.check_names(choices)
         chosen = [(rule, choices.get(rule.name, Choice(rule.default))) for rule in self.rules]
-        wanted = [(rule, choice.params, choice.mode) for rule, choice in chosen if choice.mode is not Mode.OFF]
+        wanted = [(rule, _params(rule, choice), choice.mode) for rule, choice in chosen if choice.mode is not Mode.OFF]
         return RuleSet(wanted, self._memo)
 
     def check_names(self, names: Mapping[str, object]) -> None:
@@ -114,6 +116,10 @@ class RuleRegistry:
                 raise InvalidRequestError(
                     f"rules.{name}: unknown, wanted one of {', '.join(known)}", param=f"rules.{name}"
                 )
+
+
+def _params(rule: Rule, choice: Choice) -> Params:
+    return choice.params or (rule.audit_params if choice.mode is Mode.AUDIT else {})
 
 
 def _runner(rules: Sequence[tuple[Rule, Apply, Params]], memo: HeadMemo[KnownHead]) -> Runner:

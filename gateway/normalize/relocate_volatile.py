@@ -21,7 +21,7 @@ from gateway.normalize.recollection import digest_of
 from gateway.normalize.rule import Apply, Context, Params, Rule, RuleClass, refuse_others
 from gateway.normalize.statements import Statements
 from gateway.normalize.tags import find_blocks
-from gateway.normalize.volatile_kinds import KINDS
+from gateway.normalize.volatile_kinds import KINDS, LIVE_KINDS
 from gateway.normalize.volatile_patterns import Finder, finder
 
 _PARAMS = ("patterns", "tags", "kinds")
@@ -35,7 +35,8 @@ def relocate_volatile() -> Rule:
 
     Parameters: `patterns` (regular expressions), `tags` (names of blocks, which move whole), `kinds` (see
     `volatile_kinds`). The slots of a registered prompt need none: their marks stay as the names. Where no user has
-    spoken there is nowhere to state anything, and nothing moves.
+    spoken there is nowhere to state anything, and nothing moves. In audit mode, without parameters, it looks for clocks,
+    ids and counters on its own.
     """
 
     def build(params: Params) -> Apply:
@@ -49,7 +50,7 @@ def relocate_volatile() -> Rule:
             return result, digest_of("head", [messages, result.head.tools])
 
         def apply(conversation: Conversation, context: Context) -> Conversation:
-            turns = [index for index, message in enumerate(conversation.messages) if message.role == "user"]
+            turns = _places(conversation)
             if not turns:
                 return conversation
             head, rest = split_head(conversation)
@@ -63,7 +64,16 @@ def relocate_volatile() -> Rule:
 
         return apply
 
-    return Rule("relocate_volatile", 1, RuleClass.OPT_IN, build)
+    return Rule("relocate_volatile", 1, RuleClass.OPT_IN, build, audit_params={"kinds": list(LIVE_KINDS)})
+
+
+def has_place_for_values(conversation: Conversation) -> bool:
+    """Whether a user has spoken, behind whose words values can be stated."""
+    return bool(_places(conversation))
+
+
+def _places(conversation: Conversation) -> list[int]:
+    return [index for index, message in enumerate(conversation.messages) if message.role == "user"]
 
 
 def _movers(params: Params) -> list[Mover]:

@@ -69,6 +69,8 @@ class Rule:
     by_region: bool = False
     """System head and tools come out the same whatever the turns are, and the turns whatever those are. So a head that
     was seen before need not be changed again."""
+    audit_params: Params = field(default_factory=dict)
+    """What is assumed in audit mode where nobody gave parameters: what the rule finds on its own."""
     supersedes: frozenset[str] = frozenset()
     """Rules that do not run where this one does, for they would undo it."""
 

@@ -20,6 +20,8 @@ _KIND = "statement"
 _END_USER_FIELDS = ("user", "safety_identifier", "prompt_cache_key")
 """Of the body: they tell end users apart."""
 _MAX_VARIANTS = 8
+_TIMES = re.compile(r"\b(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day\b|\b\d{1,2}:\d{2}(?: ?[AaPp][Mm]\b)?")
+"""Beside clocks and dates: all of them only tell when, and so may differ."""
 _WORD_WITH_DIGIT = re.compile(r"[\w-]*\d[\w-]*")
 
 
@@ -109,7 +111,7 @@ def _keys(head: bytes, conversation: Conversation, places: Sequence[int]) -> Ite
 
 
 def _without_clocks(value: str) -> str:
-    return KINDS["clock"].sub("", value)
+    return _TIMES.sub("", KINDS["date"].sub("", KINDS["clock"].sub("", value)))
 
 
 def _without_digits(value: str) -> str:

@@ -30,9 +30,14 @@ def said(message: Message) -> bytes:
     Call ids and reasoning are left out. Arguments are equal where their parsed trees are, with the text of numbers
     kept: 5, 5.0, 1e0 and "5" are four values. What does not parse is compared as text.
     """
-    parts: list[object] = [_bare(part) for part in spoken(message.content)]
-    if parts and isinstance(parts[-1], str):
-        parts[-1] = parts[-1].rstrip()
+    parts: list[object]
+    if isinstance(message.content, str):  # nearly always
+        text = message.content.rstrip()
+        parts = [text] if text else []
+    else:
+        parts = [_bare(part) for part in spoken(message.content)]
+        if parts and isinstance(parts[-1], str):
+            parts[-1] = parts[-1].rstrip()
     calls = [
         [call.get("type") or "function", call["function"]["name"], _arguments(call["function"]["arguments"])]
         for call in calls_of(message)
@@ -112,6 +117,11 @@ def unless_printed_alike(new: Message, old: Message) -> Message:
     """Return the old message where the new one says the same byte for byte: order counts, so `==` does not do."""
     alike = orjson.dumps([new.content, new.fields]) == orjson.dumps([old.content, old.fields])
     return old if alike else new
+
+
+def are_the_same_text(one: Message, other: Message) -> bool:
+    """Whether two messages of one role are the same text and nothing else, as most turns that come back are."""
+    return isinstance(one.content, str) and one.content == other.content and not one.fields and not other.fields
 
 
 def _text_of(value: object) -> str:

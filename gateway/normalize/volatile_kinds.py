@@ -32,7 +32,7 @@ KINDS: Mapping[str, re.Pattern[str]] = {
 }
 """Name -> how it looks. All take time linear in the text: every length is bounded, and no two ways begin alike."""
 
-_LIVE_KINDS = ("clock", "uuid", "hex_id", "counter")
+LIVE_KINDS = ("clock", "uuid", "hex_id", "counter")
 """That are hardly ever the same in two requests."""
 
 
@@ -73,7 +73,7 @@ def volatile_candidates(conversation: Conversation) -> list[Candidate]:
 
 def _in_text(owner: str, field: str, text: str) -> Iterator[Candidate]:
     end = 0
-    spans = ((*match.span(), kind) for kind in _LIVE_KINDS for match in KINDS[kind].finditer(text))
+    spans = ((*match.span(), kind) for kind in LIVE_KINDS for match in KINDS[kind].finditer(text))
     for start, stop, kind in sorted(spans, key=lambda span: (span[0], -span[1])):
         if start >= end:
             end = stop

@@ -16,7 +16,7 @@ from gateway.normalize.modes import EVERY, RuleModes
 from gateway.normalize.registry import Choice
 from gateway.normalize.rule import Mode
 from gateway.prompts.head import PromptHead, prompt_head
-from gateway.prompts.slots import check_slots, fill
+from gateway.prompts.slots import check_slots, check_variables, fill
 from gateway.rendering import PromptRenderer
 
 
@@ -31,12 +31,20 @@ class CompiledPrompt:
     """By rule, for requests that name it."""
     head: PromptHead
 
-    def before(self, conversation: Conversation, variables: Mapping[str, Any]) -> Conversation:
+    def before(
+        self, conversation: Conversation, variables: Mapping[str, Any], *, open_slots: bool = False
+    ) -> Conversation:
         """Put the prompt, its slots filled in, before what a client says.
+
+        Args:
+            conversation: the client's.
+            variables: values of the slots.
+            open_slots: leave the marks of the slots in place: their values are stated elsewhere.
 
         Raises: InvalidRequestError: a variable is missing, unknown, or no string.
         """
-        filled = fill(self.canonical, self.slots, variables)
+        check_variables(self.slots, variables)
+        filled = self.canonical if open_slots else fill(self.canonical, self.slots, variables)
         return replace(
             conversation,
             messages=(*filled.messages, *conversation.messages),

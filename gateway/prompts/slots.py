@@ -33,14 +33,7 @@ def fill(conversation: Conversation, slots: Sequence[str], variables: Mapping[st
 
     Raises: InvalidRequestError: a variable is missing, unknown, or no string.
     """
-    for name, value in variables.items():
-        if name not in slots:
-            raise _variable_error(name, shown(value), "none of this name")
-        if not isinstance(value, str):
-            raise _variable_error(name, shown(value), "a string")
-    missing = next((name for name in slots if name not in variables), None)
-    if missing is not None:
-        raise _variable_error(missing, "nothing", "a string")
+    check_variables(slots, variables)
     if not slots:
         return conversation
 
@@ -60,6 +53,21 @@ def fill(conversation: Conversation, slots: Sequence[str], variables: Mapping[st
 
     messages = tuple(replace(message, content=map_texts(message.content, filled)) for message in conversation.messages)
     return replace(conversation, messages=messages)
+
+
+def check_variables(slots: Sequence[str], variables: Mapping[str, Any]) -> None:
+    """Refuse values that do not fit the slots.
+
+    Raises: InvalidRequestError: a variable is missing, unknown, or no string.
+    """
+    for name, value in variables.items():
+        if name not in slots:
+            raise _variable_error(name, shown(value), "none of this name")
+        if not isinstance(value, str):
+            raise _variable_error(name, shown(value), "a string")
+    missing = next((name for name in slots if name not in variables), None)
+    if missing is not None:
+        raise _variable_error(missing, "nothing", "a string")
 
 
 class _Value(str):

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header
 
+from gateway.accounting.accounting import Accounting
 from gateway.auth import Authenticator
 from gateway.backends.base import Backend
 from gateway.dry_run import DryRun
@@ -23,6 +24,7 @@ from gateway.routes.admin_normalize import add_normalize_route
 from gateway.routes.admin_prompts import add_prompt_routes
 from gateway.routes.admin_requests import add_request_routes
 from gateway.routes.admin_rules import add_rule_routes
+from gateway.routes.admin_savings import add_savings_route
 from gateway.settings import Settings
 from gateway.storage.rule_settings import RuleSettings
 from gateway.storage.store import Store
@@ -40,6 +42,7 @@ def admin_router(
     rules: RuleSettings | None,
     modes: RuleModes,
     template: TemplateVerdict,
+    accounting: Accounting,
     dry_run: DryRun,
     reports: MissReports,
     records: PromptRecords,
@@ -56,6 +59,7 @@ def admin_router(
     add_cache_routes(router, backend, store)
     add_block_routes(router, backend, recent, records)
     add_explain_route(router, reports, recent)
+    add_savings_route(router, accounting)
     add_normalize_route(router, dry_run, backend)
     if store is not None:
         add_tenant_routes(router, store)

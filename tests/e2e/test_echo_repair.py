@@ -33,7 +33,7 @@ def set_mode(server: Server, mode: str) -> None:
 
 def test_second_turn_finds_the_first_prompt_and_the_answer_in_the_cache(server: Server) -> None:
     def first_turn(seed: int) -> dict[str, Any]:
-        return ask(server, seed, max_tokens=110)
+        return ask(server, seed, max_tokens=90)
 
     def second_turn(chat: tuple[int, dict[str, Any]]) -> int:
         seed, first = chat

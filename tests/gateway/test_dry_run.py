@@ -153,3 +153,13 @@ async def test_bad_input_names_the_field(admin: httpx.AsyncClient, sent: dict[st
 async def test_it_takes_the_admin_key(admin: httpx.AsyncClient) -> None:
     answer = await admin.post("/admin/v1/normalize", json={"body": body()}, headers={"authorization": "Bearer no"})
     assert answer.status_code == 401
+
+
+async def test_volatile_text_that_nobody_declared_is_named_with_its_cost(admin: httpx.AsyncClient) -> None:
+    text = "You are kind.\nNow: 2031-05-06 07:08:09"
+    answer = await dry(admin, body(text))
+    (rule,) = (rule for rule in answer["rules"] if rule["name"] == "relocate_volatile")
+    start = next(region["start"] for region in answer["regions"] if region["owner"] == "messages[0]")
+    lost = len(answer["token_ids"]) - start
+    assert not rule["fired"]
+    assert rule["detail"] == f"could move clock in messages[0]: where it changes, up to {lost} tokens are lost"

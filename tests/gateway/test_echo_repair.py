@@ -30,7 +30,7 @@ from tests.gateway.support.echoes import (
 )
 
 OFF = rules(off=["echo_repair", "reasoning_restore"])
-rule_sets = st.sampled_from([rules(), all_rules()])
+rule_sets = st.sampled_from([rules(), all_rules("first_seen")])
 
 
 def call(arguments: str, call_id: str = "call_1", name: str = "stock") -> Body:

@@ -155,6 +155,19 @@ def test_while_tools_are_called_a_clock_keeps_the_time_of_the_users_turn() -> No
     assert texts(third[-1])[1].endswith("07:08:03")
 
 
+def test_days_and_minutes_are_clocks_too() -> None:
+    rules, memory = on(patterns=["Now: .*"]), TurnMemory()
+    first, second = (
+        chat(*turns, system=f"Now: {now}\nSell.")
+        for turns, now in (
+            ([user("Open?")], "Monday, May 5, 2031, 9:59 PM"),
+            ([user("Open?"), calling("x"), result("x")], "Tuesday, May 6, 2031, 0:01 AM"),
+        )
+    )
+    before = messages(first, rules, memory)
+    assert shared(before, messages(second, rules, memory)) == len(before)
+
+
 def test_what_is_no_clock_is_stated_anew_even_while_tools_are_called() -> None:
     rules, memory = on(tags=["left"]), TurnMemory()
     text = "Sell.\n<left>{} tokens</left>"
@@ -225,6 +238,15 @@ def test_open_slots_of_a_registered_prompt_are_stated_under_their_names() -> Non
 
 
 # Candidates
+
+
+def test_in_audit_mode_the_rule_finds_clocks_and_ids_on_its_own() -> None:
+    body = chat(system="Now: 2031-05-06 07:08:09. Until 2031-12-31.")
+    audit = built_in_rules().rule_set({"relocate_volatile": Choice(Mode.AUDIT)}).normalize(conversation_of(body))
+    assert audit.would_fire == ("relocate_volatile",)
+    assert audit.audited.messages[0].content == "Now: [see clock-1]. Until 2031-12-31."
+    assert audit.conversation.messages[0].content == body["messages"][0]["content"]
+    assert "relocate_volatile" not in normalize(body, on()).fired
 
 
 def test_candidates_are_found_with_owner_span_and_kind() -> None:

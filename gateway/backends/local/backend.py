@@ -21,6 +21,7 @@ from gateway.backends.local.earlier_lives import EarlierLives
 from gateway.backends.local.generation import LocalGeneration
 from gateway.backends.local.life import WorkerLife
 from gateway.backends.local.orders import WorkerOrders
+from prefixcache.interface import PrefixCacheConfig
 
 logger = logging.getLogger(__name__)
 
@@ -111,12 +112,25 @@ class LocalBackend(WorkerOrders):
             hash_epoch=ready.hash_epoch,
             namespace_fields=ready.namespace_fields,
             eos_token_ids=frozenset(ready.eos_token_ids),
+            cache=self._cache_config(ready),
             details={
                 "dtype": ready.dtype,
                 "device": ready.device,
                 "num_blocks": ready.num_blocks,
                 "kv_bytes_per_token": ready.kv_bytes_per_token,
             },
+        )
+
+    def _cache_config(self, ready: EngineReady) -> PrefixCacheConfig:
+        """As the worker builds its own."""
+        cache = self._config.cache
+        return PrefixCacheConfig(
+            ready.num_blocks,
+            block_size=ready.block_size,
+            hash_seed=ready.hash_seed,
+            hash_epoch=ready.hash_epoch,
+            enabled=cache.enable_prefix_caching,
+            reuse_partial_blocks=cache.kv_cache_dtype != "int8/per_channel",
         )
 
     async def generate(self, request: GenerationRequest) -> LocalGeneration:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gateway.model_files import ModelFiles
+from gateway.tokenizer import Tokenizer
 from tests.gateway.support.fake_control import BLOCK_SIZE, keys_of
 from tests.gateway.support.prompts import PAST, SUPPORT, cached, chat, is_warm, register, wait_warm
 from tests.gateway.support.server import until
@@ -82,6 +83,22 @@ async def test_chat_names_a_prompt_and_fills_its_slots(gateway: Gateway) -> None
     first, second = (request.token_ids.tolist() for request in gateway.backend.requests)
     assert first == second
     assert (await gateway.admin.get(f"/requests/{named.json()['id']}")).json()["prompt"] == made["id"]
+
+
+async def test_slots_stay_open_and_are_stated_behind_the_question_where_volatile_text_moves(
+    gateway: Gateway, tokenizer: Tokenizer
+) -> None:
+    """So that two values share all of the prompt that stands behind the slot."""
+    text = "Today is {{day}}. " + SUPPORT
+    await register(gateway, text=text, slots=["day"], rules={"relocate_volatile": "on"})
+    for day in ("Monday", "Sunday"):
+        answer = await chat(gateway, None, prompt={"id": "support", "variables": {"day": day}})
+        assert answer.status_code == 200
+    first, second = (tokenizer.decode(request.token_ids.tolist()) for request in gateway.backend.requests)
+    assert text in first
+    assert first.replace("[{{day}}] Monday", "") == second.replace("[{{day}}] Sunday", "")
+    missing = await chat(gateway, None, prompt={"id": "support"})
+    assert missing.json()["error"]["param"] == "prompt.variables.day"
 
 
 async def test_rules_are_off_for_a_prompt_and_for_requests_that_name_it(gateway: Gateway) -> None:

@@ -16,6 +16,7 @@ from gateway.backends.base import (
     TokenBatch,
 )
 from gateway.backends.control import ExplainedRequest
+from prefixcache.interface import PrefixCacheConfig
 from tests.gateway.support.fake_control import BLOCK_SIZE, TOTAL_BLOCKS, FakeControl, keys_of
 
 
@@ -69,6 +70,13 @@ class FakeBackend(FakeControl):
             hash_epoch=self.hash_epoch,
             namespace_fields={"model": "tiny"},
             eos_token_ids=frozenset({self.eos_token_id}),
+            cache=PrefixCacheConfig(
+                TOTAL_BLOCKS,
+                block_size=BLOCK_SIZE,
+                hash_seed=7,
+                hash_epoch=self.hash_epoch,
+                reuse_partial_blocks=False,
+            ),
         )
 
     async def generate(self, request: GenerationRequest) -> FakeGeneration:

@@ -1,0 +1,1 @@
+"""What each rule saved, counted on a sample of the traffic."""
