@@ -75,6 +75,7 @@ class Accounting:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="accounting")
         self._num_submitted = 0
         self._num_done = 0  # written by the thread alone
+        self._is_closed = False
         self._epoch: int | None = None
         self._on: Comparison | None = None
         self._audit: Comparison | None = None
@@ -114,7 +115,8 @@ class Accounting:
         await asyncio.wrap_future(self._thread.submit(int))
 
     def close(self) -> None:
-        """Count nothing more."""
+        """Count nothing more; answers that still run may end."""
+        self._is_closed = True
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _submit(self, work: Callable[..., None], *arguments: object) -> None:
@@ -126,8 +128,9 @@ class Accounting:
             finally:
                 self._num_done += 1
 
-        self._num_submitted += 1
-        self._thread.submit(run)
+        if not self._is_closed:
+            self._num_submitted += 1
+            self._thread.submit(run)
 
     def _is_sampled(self, canonical: HashedPrompt, identity: Identity, model: ModelInfo) -> bool:
         return is_sampled(identity.tenant, canonical.token_ids, block_size=model.block_size, sampling=self._sampling)

@@ -2,35 +2,39 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from gateway.accounting.changes import border_table, changes_of, edits_between
-from gateway.accounting.forms import Form, Span
+from gateway.accounting.accounting import MAX_WAITING, Accounting, Origin, Receipt
 from gateway.app import create_app
+from gateway.auth import Identity
 from gateway.backends.base import Admission, GenerationRequest
+from gateway.backends.control import HashedPrompt
 from gateway.conversation import Conversation, map_texts
+from gateway.errors import InvalidRequestError
 from gateway.model_files import ModelFiles
-from gateway.normalize.registry import RuleRegistry
+from gateway.normalize.registry import Normalized, RuleRegistry
 from gateway.normalize.rule import Context, Mode, Rule, RuleClass
+from gateway.normalize.rules import built_in_rules
+from gateway.normalize.run import Step
+from gateway.prefix import PrefixHasher
 from gateway.settings import Settings
 from gateway.tokenizer import Tokenizer
-from prefixcache.hashing import HASH_BYTES
 from prefixcache.interface import Prompt, Scope
 from prefixcache.shadow import ShadowIndex
 from tests.gateway.support.fake_backend import FakeBackend
+from tests.gateway.support.tiny_model import TOOL_TEMPLATE, write_model
 from tests.gateway.test_chat import PATH
 from tests.gateway.test_metrics import scrape
 
 ADMIN = "admin-key-for-tests"
 WORDS = " ".join(f"word{number}" for number in range(40))
-BORDERS = border_table({0, 1})
 
 
 def system_rule(name: str, change, mode: Mode = Mode.ON) -> Rule:
@@ -273,58 +277,67 @@ async def test_savings_are_counters_by_rule_and_mode(model_files: ModelFiles) ->
     assert series["prefixgate_sampled_prompt_tokens_total"] == series["prefixgate_prompt_tokens_total"]
 
 
-tokens = st.lists(st.integers(0, 6), max_size=30).map(lambda ids: np.array(ids, dtype=np.int32))
+def tool(name: str) -> dict[str, Any]:
+    function = {"name": name, "description": f"Looks up {name}.", "parameters": {"type": "object", "properties": {}}}
+    return {"type": "function", "function": function}
 
 
-@given(tokens, tokens)
-def test_edits_make_one_prompt_of_the_other(before: np.ndarray, after: np.ndarray) -> None:
-    made, position = [], 0
-    for edit in edits_between(before, after, BORDERS):
-        assert edit.start >= position
-        made += [*before[position : edit.start], *after[edit.new_start : edit.new_stop]]
-        position = edit.stop
-    assert [*made, *before[position:]] == after.tolist()
-
-
+@pytest.mark.parametrize("mode", ["on", "audit"])
 @pytest.mark.parametrize(
-    ("prompts", "wanted"),
+    ("rule", "changed"),
     [
-        ([[1, 5, 6, 1, 7], [1, 5, 9, 1, 7]], [("a", (2, 3, 2, 3))]),
-        ([[1, 5, 6, 1, 7], [1, 5, 1, 7, 8]], [("a", (2, 3, 2, 2)), ("a", (5, 5, 4, 5))]),
-        # Each rule's place is told in the tokens of the first and of the last prompt.
-        ([[1, 5, 6, 1, 7], [1, 6, 1, 7], [1, 6, 1, 9]], [("a", (1, 2, 1, 1)), ("b", (4, 5, 3, 4))]),
-        ([[1, 7, 1, 5, 6], [1, 7, 1, 6], [1, 9, 9, 1, 6]], [("a", (3, 4, 4, 4)), ("b", (1, 2, 1, 3))]),
-        # The second one changed what the first one wrote.
-        ([[1, 5, 6, 7], [1, 8, 8, 7], [1, 8, 9, 7]], [("a", (1, 3, 1, 3)), ("b", (1, 3, 2, 3))]),
-        # Turns came and went: all between is one change.
-        ([[1, 5, 1, 6, 1, 7], [1, 6, 1, 7]], [("a", (1, 3, 1, 1))]),
+        ("canonical_tool_order", {"tools": [tool("weather"), tool("trains"), tool("books")]}),
+        ("strip_client_header", {"first": "x-anthropic-billing-header: cc_version=1.2; cch=1f0a2;\n"}),
+        ("crlf_to_lf_system", {"separator": "\r\n"}),
     ],
 )
-def test_changes_are_told_in_the_tokens_before_and_after(prompts: list[list[int]], wanted: object) -> None:
-    arrays = [np.array(prompt, dtype=np.int32) for prompt in prompts]
-    assert changes_of(arrays, ["a", "b"][: len(arrays) - 1], BORDERS) == wanted
-
-
-def form(hashes: str, *spans: tuple[str, int, int]) -> Form:
-    """A letter is a block of 8 tokens."""
-    return Form("".join(letter * HASH_BYTES for letter in hashes).encode(), [Span(*span) for span in spans])
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "rule"),
-    [
-        (form("abcd", ("clock", 9, 11)), form("axyz"), "clock"),
-        (form("abcd"), form("axyz", ("clock", 9, 11)), "clock"),
-        (form("abcd", ("clock", 9, 11)), form("abxy"), None),  # the change is before the block where they part
-        (form("abcd", ("clock", 9, 17)), form("abxy"), "clock"),
-        (form("abcd", ("dropped", 8, 8)), form("axyz"), "dropped"),
-        (form("abcd", ("line ends", 0, 32), ("clock", 9, 11)), form("axyz", ("line ends", 0, 32)), "clock"),
-        (form("ab", ("clock", 0, 16)), form("abcd", ("clock", 0, 16)), None),  # one begins with the other
-        (form("", ("clock", 0, 3)), form("abcd"), None),
-        (form("abcdefg"), form("abcdefx", ("late", 50, 51)), "late"),
-    ],
-)
-def test_prompts_are_kept_apart_by_the_least_change_in_the_block_where_they_part(
-    one: Form, other: Form, rule: str | None
+async def test_built_in_rules_are_credited_by_name(
+    tmp_path: Path, rule: str, changed: dict[str, Any], mode: str
 ) -> None:
-    assert one.parting_rule(other, 8) == rule
+    files = write_model(tmp_path, template=TOOL_TEMPLATE)
+    registry = built_in_rules()
+    if mode == "audit":
+        registry = RuleRegistry(
+            [replace(each, default=Mode.AUDIT) for each in registry.rules if each.default is Mode.ON]
+        )
+    gateway = Gateway(files, *registry.rules)
+    gateway.backend.max_model_len = 4096
+    plain = {"tools": [tool("books"), tool("trains"), tool("weather")], "separator": "\n", "first": ""}
+    for parts in (plain, {**plain, **changed}, plain):
+        system = {"role": "system", "content": text(parts["separator"], parts["first"])}
+        body = {"model": "tiny", "messages": [system, {"role": "user", "content": "hi"}], "tools": parts["tools"]}
+        assert (await gateway.client.post(PATH, json=body)).status_code == 200
+    report = await gateway.report()
+    saved = {row["rule"]: row["net_tokens"] for row in report["rules"] if row["net_tokens"]}
+    assert saved.keys() == {rule}
+    assert saved[rule] > 50
+    assert {row["mode"] for row in report["rules"]} == {mode}
+    assert report["unattributed"] == []
+
+
+def refuse_when(free: threading.Event) -> Any:
+    def hash_prompt(*_: object) -> HashedPrompt:
+        free.wait(60)
+        raise InvalidRequestError("the template refuses it")
+
+    return hash_prompt
+
+
+async def test_requests_that_cannot_be_looked_at_are_told_apart_from_those_that_saved_nothing() -> None:
+    free = threading.Event()
+    accounting = Accounting(refuse_when(free), special_ids=frozenset({0}), sampling=1.0)
+    model = FakeBackend().model_info()
+    sent = PrefixHasher().prompt(np.arange(20, dtype=np.int32), identity=Identity("a"), model=model)
+    chat = Conversation(())
+    normalized = Normalized(chat, ("header",), chat, steps=(Step("header", chat, chat),))
+    origin = Origin(normalized, RuleRegistry([]).rule_set(), Context())
+    for _ in range(MAX_WAITING + 3):
+        accounting.admit(sent, origin, Admission(20, 0, {}), identity=Identity("a"), model=model)
+    free.set()
+    await accounting.settle()
+    report = accounting.savings.report()
+    assert (report["dropped_requests"], report["uncounted_requests"]) == (3, MAX_WAITING)
+    assert report["sampled_requests"] == report["sampled_prompt_tokens"] == 0
+    assert report["rules"][0]["saved_tokens"] is None
+    accounting.close()
+    accounting.end(Receipt())  # an answer that ends after the gateway did
