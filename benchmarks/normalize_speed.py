@@ -31,7 +31,7 @@ from gateway.tokenizer import Tokenizer
 _TENANT = "bench"
 _NUM_TOOLS = 40
 _NUM_PARAMETERS = 8
-_NUM_SENTENCES = 960
+_NUM_SENTENCES = 980
 _NUM_TURNS = 8
 
 TEMPLATE = """\

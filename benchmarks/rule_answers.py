@@ -146,7 +146,7 @@ RULES: dict[str, tuple[Callable[[Body], None], Callable[[Body], None]]] = {
     "canonical_schema_keywords": (with_tools(reverse_all), with_tools(reverse_schema)),
     "sort_set_like_arrays": (require("title", "note", "days"), require("note", "title", "days")),
     "canonical_tool_order": (ordered("shelf", "on_loan", "hold"), ordered("on_loan", "shelf", "hold")),
-    "order_tool_results_by_call": (answered("shelf", "hold", "on_loan"), answered("hold", "shelf", "on_loan")),
+    "order_tool_results_by_call": (answered("shelf", "hold", "on_loan"), answered("shelf", "on_loan", "hold")),
 }
 """Rule -> two ways to make a body that it brings into one canonical form."""
 _ABOUT_TEXT = 4
@@ -180,8 +180,8 @@ class Judge:
         return list(self._renderer.token_ids(canonical).tolist())
 
     @torch.inference_mode()
-    def answer(self, prompt: Sequence[int], num_tokens: int) -> list[int]:
-        """Greedy."""
+    def answer(self, prompt: Sequence[int], num_tokens: int) -> tuple[list[int], torch.Tensor]:
+        """Answer greedily. Returns: tokens, and their log probabilities as in `log_probs`."""
         ids = torch.tensor([prompt])
         made = self._model.generate(
             ids,
@@ -189,13 +189,16 @@ class Judge:
             max_new_tokens=num_tokens,
             min_new_tokens=num_tokens,
             do_sample=False,
+            output_logits=True,
+            return_dict_in_generate=True,
         )
-        return list(made[0, len(prompt) :].tolist())
+        return list(made.sequences[0, len(prompt) :].tolist()), torch.log_softmax(torch.cat(made.logits), dim=-1)
 
     @torch.inference_mode()
     def log_probs(self, prompt: Sequence[int], answer: Sequence[int]) -> torch.Tensor:
         """Of the tokens after each position of the answer: [num_tokens, vocabulary]."""
-        logits = self._model(torch.tensor([[*prompt, *answer[:-1]]])).logits[0, len(prompt) - 1 :]
+        ids = torch.tensor([[*prompt, *answer[:-1]]])
+        logits = self._model(ids, logits_to_keep=len(answer)).logits[0]
         return torch.log_softmax(logits, dim=-1)
 
 
@@ -234,8 +237,7 @@ def main() -> None:
             make_other(edited)
             raw, canonical, other = judge.tokens(body), judge.tokens(body, rule), judge.tokens(edited)
             assert raw != canonical, f"{rule} changed nothing"
-            answer = judge.answer(raw, args.tokens)
-            said = judge.log_probs(raw, answer)
+            answer, said = judge.answer(raw, args.tokens)
             effects.append(likeness(said, judge.log_probs(canonical, answer)))
             floors.append(likeness(said, judge.log_probs(other, answer)))
         effect, floor = mean(effects), mean(floors)

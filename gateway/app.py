@@ -27,6 +27,7 @@ from gateway.ingress import Ingress
 from gateway.metrics import GatewayMetrics
 from gateway.middleware import BodyLimit, RequestContext
 from gateway.model_files import ModelFiles
+from gateway.normalize.memory import TurnMemory
 from gateway.normalize.modes import RuleModes
 from gateway.normalize.registry import RuleRegistry
 from gateway.normalize.rules import built_in_rules
@@ -100,7 +101,8 @@ def create_app(
         prompts = PromptOperator(
             store.database, compiler, registry, warmer, backend=backend, model_name=model_files.name
         )
-    ingress = Ingress(modes, renderer, hasher, threads, prompts.registry if prompts else None)
+    memory = TurnMemory(max_bytes=settings.turn_memory)
+    ingress = Ingress(modes, renderer, hasher, threads, prompts.registry if prompts else None, memory)
     accounting = Accounting(
         ingress.hash_prompt, special_ids=tokenizer.special_ids, sampling=settings.accounting_sampling
     )

@@ -58,17 +58,21 @@ def _find_signatures(page: Page, tools: PrintedArray) -> list[CharSpan | None]:
                 continue
             span = page.find_any(printed_forms(leaf), start, min(high, end + _NEAR_CHARS + len(leaf)))
             end = max(end, span[1]) if span and len(leaf) >= _MIN_LEAF_CHARS else end
-        found.append((start, end))
+        found.append((start, end) if end > start else None)
     return found
 
 
 def _find_beside(page: Page, name: str, description: str, low: int) -> CharSpan | None:
-    """Find a tool's beginning: its name beside its description, which is rarer; where it is not there, that alone."""
+    """Find a tool's beginning: its description, which is rarer, and its name shortly before or behind it."""
     beginning = description.strip()[:_BEGINNING_CHARS].partition("\n")[0]
-    near = page.find(beginning or name, low, len(page.text))
-    if near < 0 or not beginning:
-        return None if near < 0 else (near, near + len(name))
+    if len(beginning) < _MIN_LEAF_CHARS:
+        start = page.find(name, low, len(page.text))
+        return (start, start + len(name)) if start >= 0 else None
+    near = page.find(beginning, low, len(page.text))
+    if near < 0:
+        return None
     start = page.find_last(name, max(low, near - _NEAR_CHARS), near)
     if start >= 0:
         return start, start + len(name)
-    return (near, near + len(beginning)) if len(beginning) >= _MIN_LEAF_CHARS else None
+    is_named = page.find(name, near, min(near + _NEAR_CHARS, len(page.text))) >= 0
+    return (near, near + len(beginning)) if is_named else None

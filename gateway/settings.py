@@ -18,6 +18,7 @@ from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSett
 
 from gateway.config_file import read_config_file
 from gateway.log import LogFormat
+from gateway.normalize.memory import MAX_BYTES
 
 BLOCK_SIZES = (8, 16, 32, 64)
 KVCacheDtype = Literal[
@@ -161,6 +162,8 @@ class Settings(BaseSettings):
     warm_budget: float = Field(30.0, ge=0, allow_inf_nan=False)
     """Seconds for which /ready waits until registered prompts are in the cache, at start and after each restart of the
     engine; the rest is warmed while serving."""
+    turn_memory: Annotated[int, BeforeValidator(_bytes)] = Field(MAX_BYTES, ge=0)
+    """Memory for answers that were returned, such as 64MiB, from which echo repair gives them back; 0B remembers none."""
     accounting_sampling: float = Field(0.05, ge=0, le=1, allow_inf_nan=False)
     """Share of the families of prompts (a tenant's that begin with the same block) on which it is counted what each
     rule saves; 0: none, and no figures."""

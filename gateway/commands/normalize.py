@@ -57,7 +57,8 @@ def _rule(text: str) -> Json:
 
 
 def _show(answer: Json) -> None:
-    print_table([rule for rule in answer["rules"] if rule["fired"]], ("name", "version", "class", "mode", "detail"))
+    told = [rule for rule in answer["rules"] if rule["fired"] or rule["detail"]]
+    print_table(told, ("name", "class", "mode", "fired", "detail"))
     print()
     token_ids = answer["token_ids"]
     print_object(

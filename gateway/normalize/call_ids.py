@@ -36,7 +36,7 @@ def canonical_call_ids() -> Rule:
 
         return apply
 
-    return Rule("canonical_call_ids", 1, RuleClass.OPT_IN, build, by_region=True)
+    return Rule("canonical_call_ids", 1, RuleClass.OPT_IN, build)
 
 
 def _shape(value: object) -> Callable[[int, str], str]:

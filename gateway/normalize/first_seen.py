@@ -38,7 +38,7 @@ def first_seen() -> Rule:
 def _in_first_rendering(tool: Mapping[str, Any], memory: Recollection) -> Mapping[str, Any]:
     if tool.get("strict") or tool["function"].get("strict"):
         return tool
-    first: Mapping[str, Any] = memory.keep_first(digest_of("first_seen tool", tool), tool)
+    first: Mapping[str, Any] = memory.keep_first(digest_of("first_seen_tool", tool), tool)
     return first if first == tool else tool
 
 
@@ -46,7 +46,7 @@ def _in_first_order(tools: list[Mapping[str, Any]], memory: Recollection) -> lis
     names = [_name(tool) for tool in tools]
     if len(set(names)) != len(names):
         return tools  # which of two with one name comes first may be meant
-    first: tuple[str, ...] = memory.keep_first(digest_of("first_seen order", sorted(names)), tuple(names))
+    first: tuple[str, ...] = memory.keep_first(digest_of("first_seen_order", sorted(names)), tuple(names))
     rank = {name: number for number, name in enumerate(first)}
     return sorted(tools, key=lambda tool: rank[_name(tool)]) if rank.keys() == set(names) else tools
 

@@ -26,6 +26,9 @@ from gateway.normalize.memory import TurnMemory
 from gateway.normalize.turns import calls_of, said
 from gateway.tokenizer import TokenArray
 
+_NOTHING = bytes(32)
+"""In the place of a digest, where nothing was said."""
+
 
 class Place(NamedTuple):
     """What was said before a turn."""
@@ -161,14 +164,14 @@ class Recollection:
 
     def _walk(self, conversation: Conversation) -> list[Place]:
         num_head = conversation.num_head_messages
-        head = _digest(b"head", *(self._say(message).digest for message in conversation.messages[:num_head]))
-        places = [Place(head, b"")] * (num_head + 1)
+        head = _chained(b"head", *(self._say(message).digest for message in conversation.messages[:num_head]))
+        places = [Place(head, _NOTHING)] * (num_head + 1)
         calls: dict[str, int] = {}
         for message in conversation.messages[num_head:]:
             # A result belongs to a call by its number, for ids change.
             number = calls.get(message.fields["tool_call_id"], -1) if message.role == "tool" else -1
-            turns = _digest(places[-1].turns, self._say(message).digest, number.to_bytes(4, "little", signed=True))
-            places.append(Place(head, turns))
+            result = number.to_bytes(4, "little", signed=True)
+            places.append(Place(head, _chained(b"turn", result, places[-1].turns, self._say(message).digest)))
             calls = {call["id"]: number for number, call in enumerate(calls_of(message))} or calls
         return places
 
@@ -183,14 +186,16 @@ class Recollection:
 
     def _look_up(self, key: bytes, wanted: _Said) -> ReturnedTurn | None:
         found: ReturnedTurn | None = self.find(key)
-        return found if found is not None and said(found.message) == wanted.form else None
+        if found is None or found.message == wanted.message or said(found.message) == wanted.form:
+            return found
+        return None
 
     def _say(self, message: Message) -> _Said:
         known = self._said.get(id(message))
         if known is None:
             is_assistant = message.role == "assistant"
             form = said(message) if is_assistant else _exact(message)
-            digest = _digest(message.role.encode(), form)
+            digest = hashlib.sha256(b"said %b %b" % (message.role.encode(), form)).digest()
             known = self._said[id(message)] = _Said(message, form if is_assistant else b"", digest)
         return known
 
@@ -199,10 +204,10 @@ def digest_of(kind: str, value: object) -> bytes:
     """Make a key of a JSON value; the order of keys in objects does not count.
 
     Args:
-        kind: whose key it is, so that two rules never meet.
+        kind: whose key it is, so that two rules never meet; without a blank.
         value: what it is about.
     """
-    return _digest(kind.encode(), orjson.dumps(value, option=orjson.OPT_SORT_KEYS))
+    return hashlib.sha256(b"rule %b %b" % (kind.encode(), orjson.dumps(value, option=orjson.OPT_SORT_KEYS))).digest()
 
 
 def _exact(message: Message) -> bytes:
@@ -210,9 +215,9 @@ def _exact(message: Message) -> bytes:
 
 
 def _key(place: Place, turn: _Said, *, same_head: bool) -> bytes:
-    return _digest(b"turn", place.head if same_head else b"", place.turns, turn.digest)
+    return _chained(b"keys", place.head if same_head else _NOTHING, place.turns, turn.digest)
 
 
-def _digest(*values: bytes) -> bytes:
-    """SHA-256 over values with their lengths: no two sequences of values are the same bytes."""
-    return hashlib.sha256(b"".join([len(value).to_bytes(8, "little") + value for value in values])).digest()
+def _chained(kind: bytes, *values: bytes) -> bytes:
+    """SHA-256 over values whose lengths follow from the kind, which has four bytes: so no two are the same bytes."""
+    return hashlib.sha256(kind + b"".join(values)).digest()

@@ -12,6 +12,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
+import orjson
+
 from gateway import checks
 from gateway.conversation import Content, Conversation, Message, text_part
 from gateway.normalize.head_memo import HeadMemo, join_head, split_head
@@ -26,7 +28,7 @@ from gateway.normalize.volatile_patterns import Finder, finder
 
 _PARAMS = ("patterns", "tags", "kinds")
 _MAX_PATTERNS = 32
-_MAX_HEAD_BYTES = 16 << 20
+_MAX_HEAD_BYTES = 32 << 20
 _INTRODUCTION = "Values that the instructions refer to:"
 
 
@@ -38,11 +40,11 @@ def relocate_volatile() -> Rule:
     spoken there is nowhere to state anything, and nothing moves. In audit mode, without parameters, it looks for clocks,
     ids and counters on its own.
     """
+    memo = HeadMemo[tuple[MovedHead, bytes]](_MAX_HEAD_BYTES)
 
     def build(params: Params) -> Apply:
         refuse_others(params, _PARAMS)
-        movers = _movers(params)
-        memo = HeadMemo[tuple[MovedHead, bytes]](_MAX_HEAD_BYTES)
+        movers, declared = _movers(params), orjson.dumps(dict(params))
 
         def moved(head: Conversation) -> tuple[MovedHead, bytes]:
             result = move_from_head(head, movers)
@@ -54,7 +56,7 @@ def relocate_volatile() -> Rule:
             if not turns:
                 return conversation
             head, rest = split_head(conversation)
-            result, digest = memo.know(context.scope, head, moved)
+            result, digest = memo.know((declared, context.scope), head, moved)
             slots = {"{{" + name + "}}": value for name, value in context.open_slots.items()}
             values = {**result.values, **slots}
             if not values or _says(conversation.messages[turns[-1]], values):

@@ -49,7 +49,8 @@ start is one only after the indent is gone. Lines are sorted when their characte
 def built_in_rules() -> RuleRegistry:
     """Build the registry of all rules, on by default or not.
 
-    What gives turns back comes last: a turn is remembered at its place in the canonical conversation, the head included.
+    What gives turns back comes behind all that changes their place: a turn is remembered at its place in the canonical
+    conversation, the head included. Ids count in no place, and are numbered last: a template may demand their shape.
     """
     return RuleRegistry(
         [
@@ -72,11 +73,11 @@ def built_in_rules() -> RuleRegistry:
             canonical_tool_order(),
             order_tool_results_by_call(),
             overwrite_client_salt(),
-            canonical_call_ids(),
             image_digest(),
             relocate_volatile(),
             first_seen(),
             echo_repair(),
             reasoning_restore(),
+            canonical_call_ids(),
         ]
     )

@@ -70,7 +70,7 @@ class PromptRegistry:
         async with self._refreshing:
             async with self._database.read() as connection:
                 counter = (await connection.execute(select(STATE.c.change_counter))).scalar_one()
-                if counter == self._counter:
+                if counter == self._counter and self._choices is self._modes.choices:
                     return
                 prompts = {prompt.id: prompt for prompt in await load_prompts(connection)}
                 versions = await load_versions(connection, list(prompts))

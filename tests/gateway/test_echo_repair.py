@@ -232,6 +232,16 @@ def test_ids_that_come_twice_are_left_alone_and_the_arguments_are_repaired() -> 
     assert [entry["function"]["arguments"] for entry in turn["tool_calls"]] == ['{"a": 1}', '{"a": 2}']
 
 
+def test_ids_keep_the_shape_that_a_template_demands() -> None:
+    memory = TurnMemory()
+    returned = calling(call('{"a": 1}'))
+    normalize(returned, [returned], memory=memory)
+    sent = calling(call('{"a":1}', "x"), results={"x": "4"})
+    *_, turn, result = printed(normalize(sent, memory=memory, rule_set=all_rules("canonical_call_ids")))
+    assert json.loads(turn)["tool_calls"] == [call('{"a": 1}', "call_0")]
+    assert json.loads(result)["tool_call_id"] == "call_0"
+
+
 def test_a_clock_in_the_head_does_not_keep_text_and_ids_from_repair() -> None:
     returned, sent = answered("Yes. ", reasoning_content="Hm."), answered("Yes.")
     returned["messages"][0]["content"], sent["messages"][0]["content"] = "It is 10:00.", "It is 10:01."

@@ -41,10 +41,10 @@ def test_another_scope_or_set_of_rules_gets_its_own() -> None:
     other = registry.rule_set().normalize(parsed(BODY), Context("b")).conversation
     assert other == first
     assert other.tools is not first.tools
-    raw = registry.rule_set({rule.name: Choice(Mode.OFF) for rule in registry.rules}).normalize(
-        parsed(BODY), Context("a")
-    )
-    assert printed(raw.conversation) == printed(parsed(BODY))
+    for rule in registry.rules:
+        less = {rule.name: Choice(Mode.OFF)}
+        known = registry.rule_set(less).normalize(parsed(BODY), Context("a")).conversation
+        assert printed(known) == printed(built_in_rules().rule_set(less).normalize(parsed(BODY)).conversation)
 
 
 def test_heads_that_are_equal_in_python_and_not_on_the_wire_stay_apart() -> None:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tokenizers import AddedToken
+from tokenizers import AddedToken, models, pre_tokenizers, processors
+from tokenizers import Tokenizer as RawTokenizer
 
 from gateway.pieces import PieceEncoder
 from gateway.token_borders import Borders, find_borders
@@ -142,3 +143,11 @@ def test_ends_say_where_tokens_end(tmp_path: Path, kind: str, text: str) -> None
         decoded = tokenizer.decode([int(border.token_ids[0]), *piece.token_ids[:count].tolist()])
         if "\ufffd" not in decoded:
             assert decoded.removeprefix("<|im_end|>").strip() == text[:end].strip()
+
+
+def test_ends_count_blanks_whatever_the_file_says_of_them(tmp_path: Path) -> None:
+    raw = RawTokenizer(models.BPE(vocab={"b": 0, "Ġ": 1, "bĠ": 2}, merges=[("b", "Ġ")]))
+    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    raw.post_processor = processors.ByteLevel(trim_offsets=True)
+    raw.save(str(tmp_path / "t.json"))
+    assert Tokenizer(tmp_path / "t.json").ends("b b").tolist() == [2, 3]

@@ -185,6 +185,7 @@ def test_counters_are_found_again_where_no_other_conversation_began_alike() -> N
     rules, text = on(tags=["left"]), "Sell.\n<left>{} tokens</left>"
     memory = TurnMemory()
     first = messages(at(90, *talk(0), text=text), rules, memory)
+    messages(at(90, *talk(0), text=text), rules, memory)  # tried again, it is no other conversation
     assert shared(first, messages(at(80, *talk(1), text=text), rules, memory)) == len(first)
     memory = TurnMemory()
     first = messages(at(90, *talk(0), text=text), rules, memory)

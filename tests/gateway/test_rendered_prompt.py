@@ -176,6 +176,26 @@ def test_each_of_several_parts_has_its_owner_and_what_is_between_is_the_messages
     assert found["messages[0]"] == "\n"
 
 
+@pytest.mark.parametrize(("text", "owned_text"), [("us", "user"), ("s", "user"), ("er", "user"), ("x", "x")])
+def test_token_that_the_template_shares_belongs_to_the_message(text: str, owned_text: str) -> None:
+    before, _, behind = "user".partition(text) if text in "user" else ("", "", "")
+    source = f"<|im_end|>{before}{{{{ messages[0].content }}}}{behind}<|im_end|>"
+    tokenizer = tokenizer_of("bytes")
+    assert len(tokenizer.encode("user")) == 1
+    prompt = PromptRenderer(ChatTemplate(source, special_tokens={}), tokenizer).render(
+        Conversation((Message("user", text),))
+    )
+    assert owned(prompt, tokenizer)["messages[0]"] == owned_text
+
+
+@pytest.mark.parametrize("description", ["", "a", "user", "Weather of a city."])
+def test_tools_that_are_not_printed_own_nothing(description: str) -> None:
+    unseen = Conversation((Message("user", "a user"),), (tool("get_weather", description), tool("f", "")))
+    prompt = renderer_of("plain").render(unseen)
+    check_regions(prompt)
+    assert [region.owner for region in prompt.regions] == ["template", "messages[0]", "template"]
+
+
 def test_texts_that_are_not_printed_are_not_found_and_cost_no_square() -> None:
     said = "<think>no</think>yes"
     prompt = renderer_of("thinking").render(

@@ -132,13 +132,22 @@ async def test_nothing_is_remembered_where_the_rules_are_off(backend: FakeBacken
     assert trimmed != whole
 
 
+async def test_nothing_is_remembered_where_there_is_no_memory_for_it(
+    backend: FakeBackend, model_files: ModelFiles
+) -> None:
+    trimmed, whole = await _after_a_turn(backend, model_files, [echo_repair()], turn_memory=0)
+    assert trimmed != whole
+
+
 async def test_one_rule_is_enough_to_remember(backend: FakeBackend, model_files: ModelFiles) -> None:
     trimmed, whole = await _after_a_turn(backend, model_files, [echo_repair()])
     assert trimmed == whole
 
 
-async def _after_a_turn(backend: FakeBackend, files: ModelFiles, rules: Sequence) -> list[list[int]]:
-    app = create_app(Settings(), backend, files, rules=RuleRegistry(rules))
+async def _after_a_turn(
+    backend: FakeBackend, files: ModelFiles, rules: Sequence, **settings: object
+) -> list[list[int]]:
+    app = create_app(Settings(**settings), backend, files, rules=RuleRegistry(rules))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway") as client:
         await client.post(PATH, json=chat())
         return await prompts_of(client, backend, chat(REPLY), chat(REPLY + "\n\n"))

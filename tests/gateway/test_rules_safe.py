@@ -198,6 +198,10 @@ APART = {
         chat(user("Hi"), calling("x", "x"), result("x", "1"), result("x", "2")),
         chat(user("Hi"), calling("x", "x"), result("x", "2"), result("x", "1")),
     ],
+    "results where one id is called twice": [
+        chat(user("Hi"), calling("x", "y", "x"), result("y"), result("x")),
+        chat(user("Hi"), calling("x", "y", "x"), result("x"), result("y")),
+    ],
     "results after something else": [
         chat(user("Hi"), CALLED_TWICE, result("y"), user("Wait."), result("x")),
         chat(user("Hi"), CALLED_TWICE, result("x"), user("Wait."), result("y")),

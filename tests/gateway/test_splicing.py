@@ -70,9 +70,10 @@ def test_token_that_ended_an_answer_may_be_among_its_tokens() -> None:
         ("chatml", "other", ANSWER),
         ("chatml", "say <|im_end|>", "say <|im_end|>"),
         ("thinking", ANSWER, ANSWER),
+        ("blank-before", ANSWER, ANSWER),
         ("plain", ANSWER, ANSWER),
     ],
-    ids=["longer", "shorter", "other", "looks-special", "thoughts-are-dropped", "no-borders"],
+    ids=["longer", "shorter", "other", "looks-special", "thoughts-are-dropped", "blank", "no-borders"],
 )
 def test_tokens_that_do_not_fit_are_left_out(template: str, answer: str, given_text: str) -> None:
     renderer = renderer_of(template)
@@ -81,16 +82,27 @@ def test_tokens_that_do_not_fit_are_left_out(template: str, answer: str, given_t
     assert prompt.token_ids.tolist() == renderer.render(chat(answer)).token_ids.tolist()
 
 
+def test_blank_that_the_model_wrote_itself_comes_back() -> None:
+    assert renderer_of("blank-before").render(chat(ANSWER), spans={1: letters(" " + ANSWER)}).spliced == {1}
+
+
+def test_nothing_comes_back_where_decoding_loses_blanks() -> None:
+    given_ids = letters(ANSWER, "always")
+    assert tokenizer_of("always").decode(given_ids.tolist()) == ANSWER
+    assert renderer_of("chatml", "always").render(chat(ANSWER), spans={1: given_ids}).spliced == set()
+
+
 def test_half_a_character_is_left_out() -> None:
     cut = tokenizer_of("bytes").encode("日")[:-1]
     assert renderer_of("chatml").render(chat("\ufffd"), spans={1: cut}).spliced == set()
 
 
 def test_equal_answers_come_back_each_in_its_place() -> None:
-    messages = [Message("user", "a"), Message("assistant", "yes"), Message("user", "b"), Message("assistant", "yes")]
+    said = "hello fox"
+    messages = [Message("user", "a"), Message("assistant", said), Message("user", "b"), Message("assistant", said)]
     conversation = Conversation((*messages, Message("user", "c")))
-    tokenizer, whole = tokenizer_of("bytes"), tokenizer_of("bytes").encode("yes")
-    prompt = renderer_of("chatml").render(conversation, spans={3: letters("yes")})
+    tokenizer, whole = tokenizer_of("bytes"), tokenizer_of("bytes").encode(said)
+    prompt = renderer_of("chatml").render(conversation, spans={3: letters(said)})
     first = renderer_of("chatml").render(Conversation((messages[0],))).token_ids.tolist()
     assert prompt.spliced == {3}
     assert prompt.token_ids[len(first) : len(first) + len(whole)].tolist() == whole.tolist()

@@ -59,12 +59,17 @@ PLAIN = """\
 {% for m in messages %}{{ m.role | capitalize }}: {{ m.content }}
 {% endfor %}{% if add_generation_prompt %}Assistant:{% endif %}"""
 
+BLANK_BEFORE = """\
+<s>{% for m in messages %}{% if m.role == 'assistant' %} {{ m.content }}</s>{% else %}[INST] {{ m.content }} [/INST]\
+{% endif %}{% endfor %}"""
+
 TEMPLATES = {
     "chatml": CHATML,
     "trimming": TRIMMING,
     "late-system": LATE_SYSTEM,
     "spelled-tools": SPELLED_TOOLS,
     "thinking": THINKING,
+    "blank-before": BLANK_BEFORE,
     "plain": PLAIN,
 }
 
