@@ -5,6 +5,7 @@ Pydantic reads them, for they are rare; its findings are said as everywhere: the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar
@@ -21,6 +22,7 @@ from gateway.validation import wanted
 MAX_NAME_CHARS = 100
 MAX_MODELS = 100
 _MAX_PAGE = 1000
+_ID = re.compile(r"(?:tnt|key|pmt)_")
 _YEAR_SECONDS = 366 * 86400.0
 
 T = TypeVar("T", bound=BaseModel)
@@ -33,7 +35,15 @@ def _plain(text: str) -> str:
     return text
 
 
+def _not_reserved(name: str) -> str:
+    """`public` and `*` mean everybody, and what looks like an id is taken for one."""
+    if name in ("public", "*") or _ID.match(name):
+        raise ValueError("a name other than public and *, and not like an id")
+    return name
+
+
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS), AfterValidator(_plain)]
+NewName = Annotated[Name, AfterValidator(_not_reserved)]
 
 
 class Body(BaseModel):
@@ -45,7 +55,7 @@ class Body(BaseModel):
 class NewTenantBody(Body):
     """`POST /tenants`."""
 
-    name: Name
+    name: NewName
 
 
 class NewKeyBody(Body):
@@ -162,6 +172,8 @@ def _refusal(details: ErrorDetails, kind: type[BaseModel]) -> InvalidRequestErro
         return InvalidRequestError(f"the body is {shown(details['input'])}, wanted an object")
     if details["type"] == "missing":
         return InvalidRequestError(f"{field}: missing", param=field)
+    if details["type"] == "extra_forbidden" and len(details["loc"]) > 1:
+        return InvalidRequestError(f"{field}: unknown", param=field)
     if details["type"] == "extra_forbidden":
         return InvalidRequestError(f"{field}: unknown, wanted one of {', '.join(kind.model_fields)}", param=field)
     return InvalidRequestError(f"{field}: got {shown(details['input'])}, wanted {wanted(details)}", param=field)

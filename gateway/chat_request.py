@@ -48,6 +48,9 @@ _HONOURED = frozenset(
         "prompt",
         "diagnostics",
         "prompt_cache_options",
+        "continue_final_message",
+        "chat_template_kwargs",
+        "reasoning_effort",
     }
 )
 
@@ -103,6 +106,7 @@ def parse_chat_request(body: bytes) -> ChatRequest:
     if "model" not in fields:
         raise InvalidRequestError("model: missing, wanted the id of the served model", param="model")
     max_tokens_field, max_tokens = _max_tokens(fields)
+    _optional(fields, "continue_final_message", None, checks.boolean)
     temperature = _optional(fields, "temperature", 1.0, lambda f, v: checks.number(f, v, low=0, high=2))
     top_p = _optional(fields, "top_p", 1.0, lambda f, v: checks.number(f, v, low=0, high=1))
     stream = _optional(fields, "stream", False, checks.boolean)

@@ -17,7 +17,7 @@ from gateway.errors import ContextLengthError, InvalidRequestError, shown
 from gateway.normalize.changes import changed_regions
 from gateway.normalize.history import remember_history
 from gateway.normalize.memory import TurnMemory
-from gateway.normalize.modes import RuleModes
+from gateway.normalize.modes import EVERY, Place, RuleModes
 from gateway.normalize.recollection import Recollection
 from gateway.normalize.registry import Choice, RuleSet
 from gateway.normalize.rule import Context, Mode
@@ -60,7 +60,8 @@ class DryRun:
         Raises: InvalidRequestError: the body is none, a rule does not exist, or a parameter is wrong.
         """
         choices = self._modes.resolved(request.tenant, _route(request.endpoint))
-        self._modes.registry.check_names(request.choices)
+        for name, choice in request.choices.items():
+            self._modes.check_named(Place(EVERY, EVERY, name), choice)
         rules = self._modes.registry.rule_set(_in_mode({**choices, **request.choices}, request.mode))
         scope = Identity(request.tenant).scope
         memory = TurnMemory()

@@ -58,7 +58,8 @@ def _rule(text: str) -> Json:
 
 def _show(answer: Json) -> None:
     told = [rule for rule in answer["rules"] if rule["fired"] or rule["detail"]]
-    print_table(told, ("name", "class", "mode", "fired", "detail"))
+    for rule in told:
+        print(f"{rule['name']} ({rule['class']}, {rule['mode']}): {rule['detail'] or 'fired'}")
     print()
     token_ids = answer["token_ids"]
     print_object(

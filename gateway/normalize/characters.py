@@ -9,8 +9,8 @@ from gateway.conversation import Content
 from gateway.normalize.head_text import NO_BREAK_SPACES, change_head, change_outside_fences
 from gateway.normalize.rule import Rule, opt_in
 
-_NO_BREAK_SPACE = re.compile(f"[{NO_BREAK_SPACES}](?![{NO_BREAK_SPACES} ]*(?:```|~~~))")
-"""Not where it keeps a line from being a fence."""
+_NO_BREAK_SPACES = re.compile(f"[{NO_BREAK_SPACES}][{NO_BREAK_SPACES} ]*(?P<fence>```|~~~)?")
+"""A run of them, and whether it keeps a line from being a fence; each character is looked at once."""
 _BECOME_SIGNS = re.compile("([\u1fef\u037e])")
 """Their composed forms are a backtick and a semicolon: they stay, or texts would become fences and headers."""
 
@@ -34,6 +34,10 @@ def nbsp_to_space_system() -> Rule:
     """Write no-break spaces of the system text, outside fences, as blanks; joiners and other invisible signs stay."""
 
     def apply(content: Content) -> Content:
-        return change_outside_fences(content, lambda run: _NO_BREAK_SPACE.sub(" ", run))
+        return change_outside_fences(content, lambda run: _NO_BREAK_SPACES.sub(_as_blanks, run))
 
     return opt_in("nbsp_to_space_system", 1, change_head(apply), by_region=True)
+
+
+def _as_blanks(run: re.Match[str]) -> str:
+    return run[0] if run["fence"] else " " * len(run[0])

@@ -72,13 +72,15 @@ def split_fences(text: str, fence: str | None = None) -> tuple[list[tuple[str, b
     if fence is None and "```" not in text and "~~~" not in text:
         return [(text, False)], None
     runs: list[tuple[str, bool]] = []
+    start, end, was_fenced = 0, 0, False
     for line, fenced, after in _lines(text, fence):
         fence = after
-        if runs and runs[-1][1] == fenced:
-            runs[-1] = runs[-1][0] + line, fenced
-        else:
-            runs.append((line, fenced))
-    return runs, fence
+        if fenced is not was_fenced and end > start:
+            runs.append((text[start:end], was_fenced))  # sliced once a run: adding line by line takes quadratic time
+            start = end
+        was_fenced = fenced
+        end += len(line)
+    return [*runs, *([(text[start:end], was_fenced)] if end > start else [])], fence
 
 
 def _lines(text: str, fence: str | None) -> Iterator[tuple[str, bool, str | None]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from gateway.errors import InvalidRequestError
 from gateway.normalize.registry import Choice, RuleRegistry, RuleSet
 from gateway.normalize.rule import Mode, refuse_others
 
@@ -45,6 +46,16 @@ class RuleModes:
             self.registry.rule_set({place.rule: choice if needs_none else Choice(Mode.ON, choice.params)})
         elif choice.params:
             refuse_others(choice.params, ())
+
+    def check_named(self, place: Place, choice: Choice) -> None:
+        """Refuse a choice among several: as `check`, with the rule in front of the parameter's name."""
+        try:
+            self.check(place, choice)
+        except InvalidRequestError as error:
+            if not (error.param or "").startswith("params"):
+                raise
+            field = f"rules.{place.rule}"
+            raise InvalidRequestError(f"{field}.{error}", param=f"{field}.{error.param}") from error
 
     def replace(self, choices: Mapping[Place, Choice]) -> None:
         """Put other choices in force, for every request that comes from now on."""

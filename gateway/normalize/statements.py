@@ -2,8 +2,8 @@
 
 A conversation has no name, so it is told by its head, by all that users and tools said so far, and by the values that
 moved. That must not mix two conversations of one tenant that began alike: a text of one end user would come into the
-prompt of another. So a statement is only found again for values that are equal but for clocks, or, where no second
-conversation began like this, but for words with digits in them.
+prompt of another. So a statement is only found again for values that are equal but for clocks. Where no second
+conversation began like this words with digits may differ, too, and, where the body names the end user, anything.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ class Statements:
             places: of the user's turns among the messages.
         """
         self._recollection = recollection
-        self._keys = list(_keys(head, conversation, places))
+        who = [conversation.fields.get(name) for name in _END_USER_FIELDS]
+        self._names_end_user = any(who)
+        self._keys = list(_keys([head.hex(), who], conversation, places))
 
     def same_turn(self, values: Mapping[str, str]) -> dict[int, str] | None:
         """Return what is stated behind each turn, if the newest one was stated with the same values, clocks apart."""
@@ -77,6 +79,8 @@ class Statements:
     def _earlier(self, turn: int, values: Mapping[str, str]) -> Statement | None:
         variants = self._variants(self._keys[turn])
         found = self._exact(variants, values)
+        if found is None and len(variants) == 1 and self._names_end_user:
+            return variants[0]
         if found is None and len(variants) == 1:
             wanted = [_without_digits(value) for value in values.values()]
             found = variants[0] if list(map(_without_digits, variants[0].values)) == wanted else None
@@ -94,10 +98,9 @@ class Statements:
         return chain
 
 
-def _keys(head: bytes, conversation: Conversation, places: Sequence[int]) -> Iterator[bytes]:
+def _keys(beginning: object, conversation: Conversation, places: Sequence[int]) -> Iterator[bytes]:
     """Yield a digest of what was said up to each turn of the user's; the assistant's own words tell nothing apart."""
-    who = [conversation.fields.get(name) for name in _END_USER_FIELDS]
-    key = digest_of(_KIND, [head.hex(), who])
+    key = digest_of(_KIND, beginning)
     start = conversation.num_head_messages
     for place in places:
         said = [

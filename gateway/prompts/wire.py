@@ -7,9 +7,9 @@ from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import AwareDatetime, Field
+from pydantic import AfterValidator, AwareDatetime, Field
 
-from gateway.admin_wire import Body, Name, PageQuery, future, iso_time
+from gateway.admin_wire import Body, Name, NewName, PageQuery, future, iso_time
 from gateway.prompts.compiler import source_of
 from gateway.prompts.drift import Variant
 from gateway.prompts.operator import Draft
@@ -48,7 +48,7 @@ class VersionBody(Body):
     slots: Annotated[list[SlotName], Field(max_length=_MAX_SLOTS)] | None = None
     rules: dict[str, Literal["on", "audit", "off"]] | None = None
     retention: RetentionBody | None = None
-    activate: bool = False
+    activate: Annotated[bool, Field(strict=True)] = False
 
     def draft(self, now: float) -> Draft:
         """Bring it into one form. Raises: InvalidRequestError: text and messages, or neither."""
@@ -57,10 +57,16 @@ class VersionBody(Body):
         return Draft(source_of(self.text, self.messages, self.tools), slots, self.rules, self.model, retention)
 
 
+def _of_a_path(name: str) -> str:
+    if "/" in name:
+        raise ValueError("a name without /, for it stands in paths")
+    return name
+
+
 class NewPromptBody(VersionBody):
     """`POST /prompts`; its version is active in any case."""
 
-    name: Name
+    name: Annotated[NewName, AfterValidator(_of_a_path)]
     scope: Name | None = None
     activate: Literal[True] = True
 

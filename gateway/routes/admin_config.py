@@ -105,7 +105,7 @@ def _choices(chosen: Mapping[str, str], modes: RuleModes) -> dict[Place, Choice]
     for name, mode in chosen.items():
         place = Place(EVERY, EVERY, name)
         choices[place] = Choice(Mode(mode), modes.choices[place].params if place in modes.choices else {})
-        modes.check(place, choices[place])
+        modes.check_named(place, choices[place])
     return choices
 
 

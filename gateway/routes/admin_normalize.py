@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from starlette.requests import Request
 
 from gateway.admin_wire import Body, read_body
@@ -30,11 +31,20 @@ class RuleBody(Body):
     params: Json = Field(default_factory=dict)
 
 
+def _json_numbers(value: Json) -> Json:
+    """Refuse what this parser takes and JSON has not: NaN and Infinity."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError:
+        raise ValueError("numbers as JSON has them, without NaN and Infinity") from None
+    return value
+
+
 class NormalizeBody(Body):
     """`POST /normalize`."""
 
     endpoint: str = "chat.completions"
-    body: Json
+    body: Annotated[Json, AfterValidator(_json_numbers)]
     tenant: Annotated[str, Field(min_length=1, max_length=_MAX_TENANT_CHARS)] = "default"
     mode: Literal["off", "audit", "on"] = "on"
     history: list[Json] = Field(default_factory=list, max_length=_MAX_HISTORY)

@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 
 from gateway.admin_wire import author_of, iso_time, page_body, read_body, read_query
-from gateway.errors import InvalidRequestError
+from gateway.errors import InvalidRequestError, NotFoundError, shown
 from gateway.prompts.difference import unified_diff
 from gateway.prompts.operator import PromptOperator
 from gateway.prompts.repository import find_prompt, find_version, list_prompts, load_versions
@@ -102,7 +102,9 @@ def _add_reading_routes(router: APIRouter, prompts: PromptOperator) -> None:
 
     @router.get("/prompts/{prompt}/versions/{version}")
     async def show_version(prompt: str, version: str) -> Json:
-        number = int(version) if version.isascii() and version.isdecimal() and len(version) < 10 else 0
+        if not (version.isascii() and version.isdecimal() and len(version) < 10):
+            raise NotFoundError(f"version: got {shown(version)}, wanted its number", param="version")
+        number = int(version)
         async with prompts.database.read() as connection:
             return whole_version_json(await find_version(connection, await find_prompt(connection, prompt), number))
 

@@ -122,7 +122,8 @@ class ChangeWatcher:
             except Exception:  # a watcher that ended would let revoked keys live on
                 logger.exception("looking for changes failed")
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._woken.wait(), self._poll_seconds)
+                async with asyncio.timeout(self._poll_seconds):  # wait_for loses a cancellation that meets the wake-up
+                    await self._woken.wait()
             self._woken.clear()
 
     async def _listen(self) -> None:

@@ -139,7 +139,12 @@ async def test_nothing_is_remembered_of_a_dry_run(admin: httpx.AsyncClient) -> N
         ({"body": body(), "mode": "maybe"}, "mode", "got 'maybe'"),
         ({"body": body(), "rules": [{"name": "x"}]}, "rules.x", "rules.x: unknown, wanted one of"),
         ({"body": body(), "rules": [{"name": "drop_leading_bom"}] * 2}, "rules[1].name", "twice"),
-        ({"body": body(), "rules": [{"name": "drop_leading_bom", "params": {"x": 1}}]}, "params.x", "wanted none"),
+        (
+            {"body": body(), "rules": [{"name": "drop_leading_bom", "params": {"x": 1}}]},
+            "rules.drop_leading_bom.params.x",
+            "wanted none",
+        ),
+        ({"body": body(), "rules": [{"name": "drop_leading_bom", "on": 1}]}, "rules[0].on", "rules[0].on: unknown"),
         ({"body": body(), "x": 1}, "x", "unknown"),
     ],
 )
@@ -148,6 +153,13 @@ async def test_bad_input_names_the_field(admin: httpx.AsyncClient, sent: dict[st
     assert answer.status_code == 400, answer.text
     assert answer.json()["error"]["param"] == param
     assert says in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
+async def test_numbers_that_json_has_not_are_refused(admin: httpx.AsyncClient, number: str) -> None:
+    sent = f'{{"body": {{"messages": [{{"role": "user", "content": "x"}}], "x": {number}}}}}'
+    answer = await admin.post("/admin/v1/normalize", content=sent)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "body")
 
 
 async def test_it_takes_the_admin_key(admin: httpx.AsyncClient) -> None:
