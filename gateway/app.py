@@ -17,7 +17,7 @@ from gateway.accounting.accounting import Accounting
 from gateway.auth import Authenticator, KeyStore, NoKeys
 from gateway.backends.base import Backend, BackendError
 from gateway.chat import PATH as CHAT_PATH
-from gateway.chat import PING_SECONDS, ChatCompletions, ChatServices
+from gateway.chat import ChatCompletions
 from gateway.dry_run import DryRun
 from gateway.errors import GatewayError, StorageUnavailableError, problem_of
 from gateway.explain.diagnostics import Diagnostics
@@ -40,6 +40,7 @@ from gateway.recent import RecentRequests
 from gateway.rendering import PromptRenderer
 from gateway.routes.admin import admin_router
 from gateway.routes.system import SystemRoutes
+from gateway.serving import PING_SECONDS, Services, Serving
 from gateway.settings import Settings
 from gateway.storage.rule_settings import RuleSettings
 from gateway.storage.store import Store
@@ -107,7 +108,7 @@ def create_app(
         ingress.hash_prompt, special_ids=tokenizer.special_ids, sampling=settings.accounting_sampling
     )
     metrics.watch_savings(accounting.savings)
-    chat = ChatServices(
+    services = Services(
         model_name=model_files.name,
         backend=backend,
         ingress=ingress,
@@ -122,7 +123,7 @@ def create_app(
     )
     # The paths that take all the traffic are plain ASGI: no model per request, nothing of FastAPI's between.
     routes = [
-        Route(CHAT_PATH, ChatCompletions(chat), methods=["POST"]),
+        Route(CHAT_PATH, Serving(services, ChatCompletions()), methods=["POST"]),
         *SystemRoutes(backend, authenticator, metrics, model_files.name, prompts.warmer if prompts else None).routes(),
     ]
     admin = admin_router(

@@ -5,14 +5,15 @@ Pure but for the clock that a template may read; long prompts take the same way 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from gateway.accounting.accounting import Origin
 from gateway.auth import Identity
 from gateway.backends.base import GenerationRequest, ModelInfo, Sampling
 from gateway.backends.control import HashedPrompt
-from gateway.chat_request import ChatRequest, PromptReference, parse_chat_request
+from gateway.chat_request import ChatRequest, PromptReference
 from gateway.conversation import Conversation
 from gateway.errors import ContextLengthError, InvalidRequestError
 from gateway.normalize.memory import TurnMemory
@@ -29,6 +30,8 @@ from gateway.rendering import PromptRenderer, RenderedPrompt
 from gateway.threads import PromptThreads
 from gateway.tokenizer import TokenArray
 
+_T = TypeVar("_T")
+
 _REMEMBERING = ("echo_repair", "reasoning_restore")
 """Rules for which answers are remembered; where all of them are off, nothing is."""
 
@@ -38,22 +41,18 @@ class PreparedPrompt:
     """A request for the engine, and what was done to the prompt on the way."""
 
     request: GenerationRequest
-    origin: Origin
-    rendered: RenderedPrompt
+    origin: Origin | None = None
+    """None: it is a text without a form that rules could change."""
+    rendered: RenderedPrompt | None = None
     prompt_id: str | None = None
     """The registered prompt that was named, or that the tokens begin with."""
     next_turn: NextTurn | None = None
     """Remembers the answer; None: it is not to be remembered."""
 
     @property
-    def conversation(self) -> Conversation:
-        """In canonical form."""
-        return self.origin.normalized.conversation
-
-    @property
     def fired_rules(self) -> tuple[str, ...]:
         """Names of the rules that changed something, in order."""
-        return self.origin.normalized.fired
+        return self.origin.normalized.fired if self.origin else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +84,12 @@ class Ingress:
         self._prompts = prompts
         self._memory = memory or TurnMemory()
 
-    async def parse(self, body: bytes) -> ChatRequest:
-        """Check a body.
+    async def parse(self, body: bytes, parse: Callable[[bytes], _T]) -> _T:
+        """Check a body, where one of its size belongs.
 
         Raises: InvalidRequestError: what is wrong first.
         """
-        return await self._threads.run(len(body), parse_chat_request, body)
+        return await self._threads.run(len(body), parse, body)
 
     async def prepare(
         self, request_id: str, chat: ChatRequest, *, route: str, identity: Identity, model: ModelInfo
