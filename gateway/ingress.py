@@ -5,9 +5,8 @@ Pure but for the clock that a template may read; long prompts take the same way 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from gateway.accounting.accounting import Origin
 from gateway.auth import Identity
@@ -29,8 +28,6 @@ from gateway.prompts.registry import PromptRegistry
 from gateway.rendering import PromptRenderer, RenderedPrompt
 from gateway.threads import PromptThreads
 from gateway.tokenizer import TokenArray
-
-_T = TypeVar("_T")
 
 _REMEMBERING = ("echo_repair", "reasoning_restore")
 """Rules for which answers are remembered; where all of them are off, nothing is."""
@@ -84,13 +81,6 @@ class Ingress:
         self._prompts = prompts
         self._memory = memory or TurnMemory()
 
-    async def parse(self, body: bytes, parse: Callable[[bytes], _T]) -> _T:
-        """Check a body, where one of its size belongs.
-
-        Raises: InvalidRequestError: what is wrong first.
-        """
-        return await self._threads.run(len(body), parse, body)
-
     async def prepare(
         self, request_id: str, chat: ChatRequest, *, route: str, identity: Identity, model: ModelInfo
     ) -> PreparedPrompt:
@@ -116,6 +106,27 @@ class Ingress:
         prepared = await self._threads.run(num_bytes, self._prepare, request_id, chat, canonical, identity, model)
         return prepared if named is None else replace(prepared, prompt_id=named.prompt.id)
 
+    async def token_ids(
+        self, conversation: Conversation, num_bytes: int, *, route: str, identity: Identity
+    ) -> TokenArray:
+        """Give the tokens that a chat would be sent with, however many they are.
+
+        Raises: InvalidRequestError: the template refuses it.
+        """
+        self._renderer.check(conversation)
+        rules = self._modes.rule_set(identity.tenant, route, None)
+        memory = Recollection(self._memory, identity.scope)
+        canonical = await self._threads.run(num_bytes, _normalize, rules, conversation, memory, {})
+        return (await self._threads.run(num_bytes, self._render, canonical, identity, None)).token_ids
+
+    def _render(self, canonical: _Canonical, identity: Identity, max_model_len: int | None) -> RenderedPrompt:
+        return self._renderer.render(
+            canonical.origin.normalized.conversation,
+            tenant=identity.tenant,
+            max_model_len=max_model_len,
+            spans=canonical.written_ids,
+        )
+
     def _named(self, reference: PromptReference, identity: Identity) -> RegisteredVersion:
         prompts = self._prompts.registered if self._prompts else RegisteredPrompts()
         return prompts.find(reference, identity.tenant)
@@ -123,12 +134,7 @@ class Ingress:
     def _prepare(
         self, request_id: str, chat: ChatRequest, canonical: _Canonical, identity: Identity, model: ModelInfo
     ) -> PreparedPrompt:
-        rendered = self._renderer.render(
-            canonical.origin.normalized.conversation,
-            tenant=identity.tenant,
-            max_model_len=model.max_model_len,
-            spans=canonical.written_ids,
-        )
+        rendered = self._render(canonical, identity, model.max_model_len)
         token_ids = rendered.token_ids
         if not len(token_ids):
             raise InvalidRequestError(

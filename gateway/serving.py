@@ -32,6 +32,7 @@ from gateway.recent import RecentRequests
 from gateway.request_entry import RequestEntry
 from gateway.sse import EventStream
 from gateway.storage.request_log import RequestLog
+from gateway.threads import PromptThreads
 from gateway.tokenizer import Tokenizer
 from gateway.wire import AnswerEnd, AnswerHead, Wire, cache_header
 
@@ -107,6 +108,7 @@ class Services:
     model_name: str
     backend: Backend
     ingress: Ingress
+    threads: PromptThreads
     tokenizer: Tokenizer
     authenticator: Authenticator
     metrics: GatewayMetrics
@@ -176,7 +178,7 @@ class Serving(Generic[RequestT]):
     ) -> None:
         services = self._services
         body = await read_body(receive)
-        request = await services.ingress.parse(body, self._endpoint.parse)
+        request = await services.threads.run(len(body), self._endpoint.parse, body)
         entry.model, entry.is_stream = request.model, request.stream
         if services.log is not None and services.log.keeps_content:
             entry.request_body = body.decode()

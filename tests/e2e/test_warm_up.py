@@ -47,7 +47,7 @@ async def test_first_chat_behind_a_warmed_prompt_reports_it_cached(monkeypatch: 
     async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url="http://g") as client:
         assert await backend.wait_settled() == "ready"
         model = backend.model_info()
-        wanted = await ingress.parse(orjson.dumps(chat("Where is my parcel?")), parse_chat_request)
+        wanted = parse_chat_request(orjson.dumps(chat("Where is my parcel?")))
         prepared = await ingress.prepare("warm", wanted, route="/", identity=Identity("default"), model=model)
         warmed = await backend.warm(prepared.request)
         num_blocks = len(prepared.request.token_ids) // model.block_size

@@ -96,6 +96,6 @@ async def test_whatever_makes_a_body_long_is_prepared_in_a_thread(
 ) -> None:
     renderer = NamingRenderer(ChatTemplate(TOOL_TEMPLATE, special_tokens={}), tokenizer)
     ingress = Ingress(RuleModes(built_in_rules()), renderer, PrefixHasher(), PromptThreads())
-    chat = await ingress.parse(json.dumps({"model": "tiny", **fields}).encode(), parse_chat_request)
+    chat = parse_chat_request(json.dumps({"model": "tiny", **fields}).encode())
     await ingress.prepare("1", chat, route="/", identity=Identity("a"), model=backend.model_info())
     assert renderer.name == "prompts"
