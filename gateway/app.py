@@ -18,6 +18,8 @@ from gateway.auth import Authenticator, KeyStore, NoKeys
 from gateway.backends.base import Backend, BackendError
 from gateway.chat import PATH as CHAT_PATH
 from gateway.chat import ChatCompletions
+from gateway.completions import PATH as COMPLETIONS_PATH
+from gateway.completions import Completions
 from gateway.dry_run import DryRun
 from gateway.error_shapes import error_body
 from gateway.errors import GatewayError, StorageUnavailableError, problem_of
@@ -131,6 +133,7 @@ def create_app(
     # The paths that take all the traffic are plain ASGI: no model per request, nothing of FastAPI's between.
     routes = [
         Route(CHAT_PATH, Serving(services, ChatCompletions()), methods=["POST"]),
+        Route(COMPLETIONS_PATH, Serving(services, Completions(tokenizer)), methods=["POST"]),
         Route(MESSAGES_PATH, Serving(services, Messages()), methods=["POST"]),
         Route(COUNT_PATH, Lookup(services, TokenCount(services)), methods=["POST"]),
         Route("/tokenize", Lookup(services, tokens.tokenize), methods=["POST"]),

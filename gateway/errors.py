@@ -127,7 +127,7 @@ _TABLE: Mapping[type[Exception], _Row] = {
 _INTERNAL = _Row(500, "server_error", "internal_error")
 _HTTP_CODES = {404: "unknown_path", 405: "method_not_allowed"}
 _HTTP_MESSAGES = {404: "there is nothing at this path", 405: "this path does not take this method"}
-_LENGTH_PARAMS = frozenset({"messages", "max_tokens", "max_completion_tokens"})
+_LENGTH_PARAMS = frozenset({"messages", "prompt", "max_tokens", "max_completion_tokens"})
 
 
 def problem_of(error: Exception) -> Problem:

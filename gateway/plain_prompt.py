@@ -6,7 +6,7 @@ import numpy as np
 
 from gateway import checks
 from gateway.errors import ContextLengthError
-from gateway.tokenizer import TokenArray, Tokenizer
+from gateway.tokenizer import TokenArray, Tokenizer, token_array
 
 MAX_TOKENS = 1_000_000
 
@@ -38,7 +38,7 @@ def encode_text(
     token_ids = tokenizer.encode(text)
     if not add_special_tokens:
         return token_ids
-    return np.concatenate([np.array(tokenizer.opening_ids, dtype=np.int32), token_ids])
+    return np.concatenate([token_array(tokenizer.opening_ids), token_ids])
 
 
 def check_token_ids(field: str, value: object, tokenizer: Tokenizer) -> list[int]:

@@ -228,6 +228,14 @@ def _bare(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
     return tokenizer
 
 
+def token_array(token_ids: Sequence[int]) -> TokenArray:
+    """Give tokens as an array.
+
+    Returns: [num_tokens], int32.
+    """
+    return np.array(token_ids, dtype=np.int32)
+
+
 def _encode_all(tokenizer: tokenizers.Tokenizer, texts: list[str]) -> list[TokenArray]:
     # The batch call releases the interpreter's lock and computes no offsets: half the time of `encode` on long texts.
     encodings = tokenizer.encode_batch_fast(texts, add_special_tokens=False)

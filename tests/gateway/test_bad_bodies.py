@@ -90,7 +90,53 @@ async def test_bad_field_of_a_message_is_named(
     assert backend.requests == []
 
 
-@pytest.mark.parametrize("path", ["/v1/messages", "/v1/messages/count_tokens", "/tokenize", "/detokenize"])
+def completion(**fields: object) -> dict[str, object]:
+    return {"model": "tiny", "prompt": "hi", **fields}
+
+
+COMPLETIONS: dict[str, tuple[dict[str, object], str]] = {
+    "no-model": ({"prompt": "hi"}, "model"),
+    "no-prompt": (completion(prompt=None), "prompt"),
+    "prompt-empty": (completion(prompt=""), "prompt"),
+    "prompt-no-tokens": (completion(prompt=[]), "prompt"),
+    "prompt-object": (completion(prompt={"id": "x"}), "prompt"),
+    "prompt-two-texts": (completion(prompt=["a", "b"]), "prompt"),
+    "prompt-empty-in-list": (completion(prompt=[""]), "prompt[0]"),
+    "prompt-token-text": (completion(prompt=[50, "a"]), "prompt[1]"),
+    "prompt-token-true": (completion(prompt=[[True]]), "prompt[0][0]"),
+    "prompt-token-high": (completion(prompt=[400]), "prompt[0]"),
+    "prompt-token-low": (completion(prompt=[50, -1]), "prompt[1]"),
+    "prompt-too-long": (completion(prompt=LONG), "prompt"),
+    "prompt-far-too-long": (completion(prompt=LONG * 20), "prompt"),
+    "prompt-tokens-too-long": (completion(prompt=[50] * 512), "prompt"),
+    "answer-too-long": (completion(max_tokens=512), "max_tokens"),
+    "max-tokens-zero": (completion(max_tokens=0), "max_tokens"),
+    "temperature": (completion(temperature=3), "temperature"),
+    "stop": (completion(stop=5), "stop"),
+    "stream-options": (completion(stream_options={}), "stream_options"),
+    "echo": (completion(echo=1), "echo"),
+    "add-special-tokens": (completion(add_special_tokens=1), "add_special_tokens"),
+    "n": (completion(n=2), "n"),
+    "best-of": (completion(best_of=2), "best_of"),
+    "suffix": (completion(suffix="x"), "suffix"),
+    "logprobs": (completion(logprobs=0), "logprobs"),
+}
+
+
+@pytest.mark.parametrize(("body", "field"), COMPLETIONS.values(), ids=COMPLETIONS)
+async def test_bad_field_of_a_completion_is_named(
+    client: httpx.AsyncClient, backend: FakeBackend, body: dict[str, object], field: str
+) -> None:
+    answer = await client.post("/v1/completions", json=body)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["type"], error["param"]) == (400, "invalid_request_error", field)
+    assert error["message"].startswith(f"{field}: ")
+    assert backend.requests == []
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/completions", "/v1/messages", "/v1/messages/count_tokens", "/tokenize", "/detokenize"]
+)
 @pytest.mark.parametrize(("body", "words"), BODIES.values(), ids=BODIES)
 async def test_bad_body_is_400_elsewhere_too(client: httpx.AsyncClient, path: str, body: bytes, words: str) -> None:
     answer = await client.post(path, content=body)
