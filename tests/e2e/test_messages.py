@@ -26,9 +26,10 @@ def test_a_conversation_has_the_same_tokens_and_the_same_cache_in_either_sdk(ser
         )
     with anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0) as client:
         asked = {"model": MODEL, "system": SYSTEM, "messages": [{"role": "user", "content": QUESTION}]}
-        second = client.messages.create(**asked, temperature=0, max_tokens=30)
+        greedy = {"temperature": 0}  # the SDK has no argument for it any more
+        second = client.messages.create(**asked, max_tokens=30, extra_body=greedy)
         counted = client.messages.count_tokens(**asked)
-        with client.messages.stream(**asked, temperature=0, max_tokens=30) as stream:
+        with client.messages.stream(**asked, max_tokens=30, extra_body=greedy) as stream:
             streamed = stream.get_final_message()
     usage = second.usage
     num_prompt_tokens = usage.input_tokens + usage.cache_creation_input_tokens + usage.cache_read_input_tokens
