@@ -98,8 +98,15 @@ async def test_stream_events(client: httpx.AsyncClient) -> None:
 )
 @pytest.mark.parametrize("stream", [False, True])
 async def test_reason_of_the_end(
-    client: httpx.AsyncClient, fields: dict[str, Any], reason: str, stop: str | None, text: str | None, stream: bool
+    client: httpx.AsyncClient,
+    backend: FakeBackend,
+    fields: dict[str, Any],
+    reason: str,
+    stop: str | None,
+    text: str | None,
+    stream: bool,
 ) -> None:
+    backend.batch_size = 100
     answer = await client.post(PATH, json=message(stream=stream, **fields))
     if stream:
         got = events(answer)
