@@ -25,6 +25,7 @@ class Answer:
         admission: what was reused.
         num_tokens: generated so far, the end-of-sequence token among them.
         finish_reason: `stop` or `length`.
+        stop: the stop string that ended it; None: none did.
         first_token_seconds: from the arrival of the request; None: there is no token yet.
 
     Args:
@@ -52,6 +53,7 @@ class Answer:
         self.admission = generation.admission
         self.num_tokens = 0
         self.finish_reason = "length"
+        self.stop: str | None = None
         self.first_token_seconds: float | None = None
         self._generation = generation
         self._detokenizer = Detokenizer(tokenizer)
@@ -98,7 +100,7 @@ class Answer:
             text += self._detokenizer.flush()
         scan = self._stops.push(text)
         if scan.stopped:
-            self.finish_reason = "stop"
+            self.finish_reason, self.stop = "stop", scan.stop
             return scan.text, True
         if batch.finish_reason:
             self.finish_reason = batch.finish_reason

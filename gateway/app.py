@@ -17,13 +17,19 @@ from gateway.accounting.accounting import Accounting
 from gateway.auth import Authenticator, KeyStore, NoKeys
 from gateway.backends.base import Backend, BackendError
 from gateway.chat import PATH as CHAT_PATH
-from gateway.chat import PING_SECONDS, ChatCompletions, ChatServices
+from gateway.chat import ChatCompletions
+from gateway.completions import PATH as COMPLETIONS_PATH
+from gateway.completions import Completions
 from gateway.dry_run import DryRun
+from gateway.error_shapes import error_body
 from gateway.errors import GatewayError, StorageUnavailableError, problem_of
 from gateway.explain.diagnostics import Diagnostics
 from gateway.explain.records import PromptRecords
 from gateway.explain.report import MissReports
 from gateway.ingress import Ingress
+from gateway.lookup import Lookup
+from gateway.messages import COUNT_PATH, Messages, TokenCount
+from gateway.messages import PATH as MESSAGES_PATH
 from gateway.metrics import GatewayMetrics
 from gateway.middleware import BodyLimit, RequestContext
 from gateway.model_files import ModelFiles
@@ -40,6 +46,7 @@ from gateway.recent import RecentRequests
 from gateway.rendering import PromptRenderer
 from gateway.routes.admin import admin_router
 from gateway.routes.system import SystemRoutes
+from gateway.serving import PING_SECONDS, Services, Serving
 from gateway.settings import Settings
 from gateway.storage.rule_settings import RuleSettings
 from gateway.storage.store import Store
@@ -47,6 +54,7 @@ from gateway.template import ChatTemplate
 from gateway.template_check import check_template, log_verdict
 from gateway.threads import PromptThreads
 from gateway.tokenizer import Tokenizer
+from gateway.tokens import TokenEndpoints
 from gateway.version import VERSION
 
 logger = logging.getLogger(__name__)
@@ -107,10 +115,11 @@ def create_app(
         ingress.hash_prompt, special_ids=tokenizer.special_ids, sampling=settings.accounting_sampling
     )
     metrics.watch_savings(accounting.savings)
-    chat = ChatServices(
+    services = Services(
         model_name=model_files.name,
         backend=backend,
         ingress=ingress,
+        threads=threads,
         tokenizer=tokenizer,
         authenticator=authenticator,
         metrics=metrics,
@@ -120,9 +129,15 @@ def create_app(
         log=store.log if store else None,
         ping_seconds=ping_seconds,
     )
+    tokens = TokenEndpoints(services)
     # The paths that take all the traffic are plain ASGI: no model per request, nothing of FastAPI's between.
     routes = [
-        Route(CHAT_PATH, ChatCompletions(chat), methods=["POST"]),
+        Route(CHAT_PATH, Serving(services, ChatCompletions()), methods=["POST"]),
+        Route(COMPLETIONS_PATH, Serving(services, Completions(tokenizer)), methods=["POST"]),
+        Route(MESSAGES_PATH, Serving(services, Messages()), methods=["POST"]),
+        Route(COUNT_PATH, Lookup(services, TokenCount(services)), methods=["POST"]),
+        Route("/tokenize", Lookup(services, tokens.tokenize), methods=["POST"]),
+        Route("/detokenize", Lookup(services, tokens.detokenize), methods=["POST"]),
         *SystemRoutes(backend, authenticator, metrics, model_files.name, prompts.warmer if prompts else None).routes(),
     ]
     admin = admin_router(
@@ -188,4 +203,5 @@ async def _answer_error(request: Request, error: Exception) -> Response:
         if not isinstance(error, BackendError):
             # Unforeseen errors are answered outside of the middleware that names requests.
             headers["x-request-id"] = request.scope["state"]["request_id"]
-    return Response(problem.body, problem.status, headers, media_type="application/json")
+    body = error_body(problem, request.url.path)
+    return Response(body, problem.status, headers, media_type="application/json")

@@ -102,6 +102,16 @@ def parse_chat_request(body: bytes) -> ChatRequest:
     Raises: InvalidRequestError: what is wrong first.
     """
     fields = json_object(body)
+    return request_of(fields, conversation_of, num_body_bytes=len(body))
+
+
+def request_of(
+    fields: Mapping[str, Any], read: Callable[[Mapping[str, Any]], Conversation], *, num_body_bytes: int
+) -> ChatRequest:
+    """Check the fields of a body beside what is said in it, which `read` gives.
+
+    Raises: InvalidRequestError: what is wrong first.
+    """
     _refuse_unsupported(fields)
     if "model" not in fields:
         raise InvalidRequestError("model: missing, wanted the id of the served model", param="model")
@@ -112,7 +122,7 @@ def parse_chat_request(body: bytes) -> ChatRequest:
     stream = _optional(fields, "stream", False, checks.boolean)
     return ChatRequest(
         model=checks.text("model", fields["model"]),
-        conversation=conversation_of(fields),
+        conversation=read(fields),
         max_tokens=max_tokens,
         max_tokens_field=max_tokens_field,
         # The smallest nucleus is the likeliest token alone, which is greedy decoding.
@@ -121,13 +131,13 @@ def parse_chat_request(body: bytes) -> ChatRequest:
         top_k=_optional(fields, "top_k", 0, _top_k),
         seed=_optional(fields, "seed", None, _seed),
         ignore_eos=_optional(fields, "ignore_eos", False, checks.boolean),
-        stops=_optional(fields, "stop", (), _stops),
+        stops=_optional(fields, "stop", (), check_stops),
         stream=stream,
         include_usage=_include_usage(fields, stream=stream),
         prompt=_optional(fields, "prompt", None, _prompt),
         diagnostics=_diagnostics(fields),
         unknown_fields=tuple(name for name in fields if name not in _HONOURED and name not in _NEUTRAL),
-        num_body_bytes=len(body),
+        num_body_bytes=num_body_bytes,
     )
 
 
@@ -190,7 +200,8 @@ def _seed(field: str, value: object) -> int:
     return checks.integer(field, value, low=-_MAX_INT64 - 1, high=_MAX_INT64) & _MAX_INT64
 
 
-def _stops(field: str, value: object) -> tuple[str, ...]:
+def check_stops(field: str, value: object) -> tuple[str, ...]:
+    """Accept one stop string or several."""
     wanted = f"a non-empty string of at most {MAX_STOP_CHARS} characters"
     if isinstance(value, str):
         named = [(field, cast("object", value))]

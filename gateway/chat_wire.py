@@ -5,63 +5,63 @@ A streamed chunk is a concatenation: all that is equal in every chunk of an answ
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
 
 from gateway.backends.base import Admission
-from prefixcache.interface import Reason
-from prefixcache.reasons import main_reason
+from gateway.errors import Problem
+from gateway.sse import COMMENT_PING, DONE, data
+from gateway.wire import AnswerEnd, AnswerHead
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerHead:
-    """What all chunks of an answer have in common."""
+class ChatWire:
+    """Prints one answer."""
 
-    completion_id: str
-    created: int
-    """Seconds since 1970."""
-    model: str
-
-
-class ChunkWriter:
-    """Frames of one streamed answer."""
+    ping = COMMENT_PING
 
     def __init__(self, head: AnswerHead, *, include_usage: bool) -> None:
-        self._start = b"data: " + _open(head, "chat.completion.chunk")
+        self._head = head
+        self._include_usage = include_usage
+        self._start = b"data: " + open_object(head, "chat.completion.chunk")
         self._content = self._start + b'"choices":[{"index":0,"delta":{"content":'
         self._usage_end = b',"usage":null}\n\n' if include_usage else b"}\n\n"
         self._content_end = b'},"logprobs":null,"finish_reason":null}]' + self._usage_end
 
-    def role(self) -> bytes:
-        """Say who speaks; comes first."""
+    def whole(self, text: str, end: AnswerEnd) -> bytes:
+        """Print an answer in one piece, diagnostics at its end."""
+        message = {"role": "assistant", "content": text, "refusal": None}
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": end.finish_reason}
+        usage = usage_of(self._head.admission, end.num_tokens)
+        rest = {"choices": [choice], "usage": usage, **self._head.diagnostics}
+        return open_object(self._head, "chat.completion") + orjson.dumps(rest)[1:]
+
+    def opening(self) -> bytes:
+        """Nothing: a client that times its first chunk shall time a token."""
+        return b""
+
+    def first(self) -> bytes:
+        """Say who speaks."""
         delta = b'"choices":[{"index":0,"delta":{"role":"assistant","content":"","refusal":null'
         return self._start + delta + self._content_end
 
-    def content(self, text: str) -> bytes:
+    def text(self, text: str) -> bytes:
         """Give more text."""
         return self._content + orjson.dumps(text) + self._content_end
 
-    def finish(self, reason: str, extra: Mapping[str, Any]) -> bytes:
-        """Say why the answer ends, and add fields to the body."""
-        choice = b'"choices":[{"index":0,"delta":{},"logprobs":null,"finish_reason":"%b"}]' % reason.encode()
-        return self._start + choice + _more(extra) + self._usage_end
+    def end(self, end: AnswerEnd) -> bytes:
+        """Say why the answer ends, with diagnostics; then count, in a chunk without choices."""
+        choice = b'"choices":[{"index":0,"delta":{},"logprobs":null,"finish_reason":"%b"}]' % end.finish_reason.encode()
+        frames = self._start + choice + _more(self._head.diagnostics) + self._usage_end
+        if self._include_usage:
+            usage = usage_of(self._head.admission, end.num_tokens)
+            frames += self._start + b'"choices":[],"usage":' + orjson.dumps(usage) + b"}\n\n"
+        return frames + DONE
 
-    def usage(self, usage: dict[str, Any]) -> bytes:
-        """Count; comes last, in a chunk without choices."""
-        return self._start + b'"choices":[],"usage":' + orjson.dumps(usage) + b"}\n\n"
-
-
-def completion_body(
-    head: AnswerHead, text: str, finish_reason: str, usage: dict[str, Any], extra: Mapping[str, Any]
-) -> bytes:
-    """Print an answer in one piece, with `extra` fields at its end."""
-    message = {"role": "assistant", "content": text, "refusal": None}
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish_reason}
-    rest = {"choices": [choice], "usage": usage, **extra}
-    return _open(head, "chat.completion") + orjson.dumps(rest)[1:]
+    def failure(self, problem: Problem) -> bytes:
+        """Give the error."""
+        return data(problem.body)
 
 
 def usage_of(admission: Admission, num_output_tokens: int) -> dict[str, Any]:
@@ -74,28 +74,11 @@ def usage_of(admission: Admission, num_output_tokens: int) -> dict[str, Any]:
     }
 
 
-def cache_header(admission: Admission, fired_rules: Sequence[str]) -> bytes:
-    """Print `x-prefixgate-cache`: what was reused, and in one word why no more."""
-    return (
-        f"cached={admission.num_cached_tokens}; prompt={admission.num_prompt_tokens}; "
-        f"reason={_main_reason(admission)}; rules={','.join(fired_rules) or 'none'}"
-    ).encode()
-
-
-def _main_reason(admission: Admission) -> Reason:
-    """Find the one reason to tell a client."""
-    reasons = {Reason(name): num_blocks for name, num_blocks in admission.reasons.items() if num_blocks}
-    if not reasons:
-        return Reason.HIT if admission.num_cached_tokens else Reason.NEVER_CACHED
-    reason = main_reason(reasons, num_computed_tokens=admission.num_prompt_tokens - admission.num_cached_tokens)
-    return Reason.NEVER_CACHED if reason is Reason.OTHER_SCOPE else reason
+def open_object(head: AnswerHead, kind: str) -> bytes:
+    """Print the fields that come first, up to where the next one begins."""
+    fields = {"id": head.completion_id, "object": kind, "created": head.created, "model": head.model}
+    return orjson.dumps(fields)[:-1] + b","
 
 
 def _more(fields: Mapping[str, Any]) -> bytes:
     return b"," + orjson.dumps(fields)[1:-1] if fields else b""
-
-
-def _open(head: AnswerHead, kind: str) -> bytes:
-    """Print the fields that come first, up to where the next one begins."""
-    fields = {"id": head.completion_id, "object": kind, "created": head.created, "model": head.model}
-    return orjson.dumps(fields)[:-1] + b","

@@ -95,6 +95,7 @@ class Problem:
     status: int
     code: str | None
     """The error in one word, where it has one."""
+    message: str
     body: bytes
     """JSON in OpenAI's shape."""
     headers: Mapping[str, str]
@@ -126,7 +127,7 @@ _TABLE: Mapping[type[Exception], _Row] = {
 _INTERNAL = _Row(500, "server_error", "internal_error")
 _HTTP_CODES = {404: "unknown_path", 405: "method_not_allowed"}
 _HTTP_MESSAGES = {404: "there is nothing at this path", 405: "this path does not take this method"}
-_LENGTH_PARAMS = frozenset({"messages", "max_tokens", "max_completion_tokens"})
+_LENGTH_PARAMS = frozenset({"messages", "prompt", "max_tokens", "max_completion_tokens"})
 
 
 def problem_of(error: Exception) -> Problem:
@@ -142,7 +143,7 @@ def problem_of(error: Exception) -> Problem:
             row, code = _INTERNAL, "engine_error"
         elif param in _LENGTH_PARAMS:
             code = "context_length_exceeded"
-    return Problem(row.status, code, _body(message, row.type, param, code), _headers(error))
+    return Problem(row.status, code, message, _body(message, row.type, param, code), _headers(error))
 
 
 def shown(value: object) -> str:
@@ -161,7 +162,7 @@ def _http_problem(error: HTTPException) -> Problem:
     message = _HTTP_MESSAGES.get(error.status_code, error.detail)
     kind = "invalid_request_error" if error.status_code < 500 else "server_error"
     code = _HTTP_CODES.get(error.status_code)
-    return Problem(error.status_code, code, _body(message, kind, None, code), dict(error.headers or {}))
+    return Problem(error.status_code, code, message, _body(message, kind, None, code), dict(error.headers or {}))
 
 
 def _body(message: str, kind: str, param: str | None, code: str | None) -> bytes:

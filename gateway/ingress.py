@@ -1,18 +1,18 @@
-"""From the bytes of a chat to a request for the engine: check, normalize, render, tokenize, fit, hash.
+"""From a checked chat to a request for the engine: check, normalize, render, tokenize, fit, hash.
 
 Pure but for the clock that a template may read; long prompts take the same way in a thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from gateway.accounting.accounting import Origin
 from gateway.auth import Identity
 from gateway.backends.base import GenerationRequest, ModelInfo, Sampling
 from gateway.backends.control import HashedPrompt
-from gateway.chat_request import ChatRequest, PromptReference, parse_chat_request
+from gateway.chat_request import ChatRequest, PromptReference
 from gateway.conversation import Conversation
 from gateway.errors import ContextLengthError, InvalidRequestError
 from gateway.normalize.memory import TurnMemory
@@ -38,22 +38,18 @@ class PreparedPrompt:
     """A request for the engine, and what was done to the prompt on the way."""
 
     request: GenerationRequest
-    origin: Origin
-    rendered: RenderedPrompt
+    origin: Origin | None = None
+    """None: it is a text without a form that rules could change."""
+    rendered: RenderedPrompt | None = None
     prompt_id: str | None = None
     """The registered prompt that was named, or that the tokens begin with."""
     next_turn: NextTurn | None = None
     """Remembers the answer; None: it is not to be remembered."""
 
     @property
-    def conversation(self) -> Conversation:
-        """In canonical form."""
-        return self.origin.normalized.conversation
-
-    @property
     def fired_rules(self) -> tuple[str, ...]:
         """Names of the rules that changed something, in order."""
-        return self.origin.normalized.fired
+        return self.origin.normalized.fired if self.origin else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +81,6 @@ class Ingress:
         self._prompts = prompts
         self._memory = memory or TurnMemory()
 
-    async def parse(self, body: bytes) -> ChatRequest:
-        """Check a body.
-
-        Raises: InvalidRequestError: what is wrong first.
-        """
-        return await self._threads.run(len(body), parse_chat_request, body)
-
     async def prepare(
         self, request_id: str, chat: ChatRequest, *, route: str, identity: Identity, model: ModelInfo
     ) -> PreparedPrompt:
@@ -117,6 +106,43 @@ class Ingress:
         prepared = await self._threads.run(num_bytes, self._prepare, request_id, chat, canonical, identity, model)
         return prepared if named is None else replace(prepared, prompt_id=named.prompt.id)
 
+    async def prepare_plain(
+        self,
+        request_id: str,
+        tokenize: Callable[[], TokenArray],
+        options: ChatRequest,
+        *,
+        identity: Identity,
+        model: ModelInfo,
+    ) -> PreparedPrompt:
+        """Prepare a prompt that is no chat; of the options, what is said does not count.
+
+        Raises: ContextLengthError: it does not fit.
+        """
+        arguments = (request_id, tokenize, options, identity, model)
+        return await self._threads.run(options.num_body_bytes, self._prepare_plain, *arguments)
+
+    async def token_ids(
+        self, conversation: Conversation, num_bytes: int, *, route: str, identity: Identity
+    ) -> TokenArray:
+        """Give the tokens that a chat would be sent with, however many they are.
+
+        Raises: InvalidRequestError: the template refuses it.
+        """
+        self._renderer.check(conversation)
+        rules = self._modes.rule_set(identity.tenant, route, None)
+        memory = Recollection(self._memory, identity.scope)
+        canonical = await self._threads.run(num_bytes, _normalize, rules, conversation, memory, {})
+        return (await self._threads.run(num_bytes, self._render, canonical, identity, None)).token_ids
+
+    def _render(self, canonical: _Canonical, identity: Identity, max_model_len: int | None) -> RenderedPrompt:
+        return self._renderer.render(
+            canonical.origin.normalized.conversation,
+            tenant=identity.tenant,
+            max_model_len=max_model_len,
+            spans=canonical.written_ids,
+        )
+
     def _named(self, reference: PromptReference, identity: Identity) -> RegisteredVersion:
         prompts = self._prompts.registered if self._prompts else RegisteredPrompts()
         return prompts.find(reference, identity.tenant)
@@ -124,19 +150,38 @@ class Ingress:
     def _prepare(
         self, request_id: str, chat: ChatRequest, canonical: _Canonical, identity: Identity, model: ModelInfo
     ) -> PreparedPrompt:
-        rendered = self._renderer.render(
-            canonical.origin.normalized.conversation,
-            tenant=identity.tenant,
-            max_model_len=model.max_model_len,
-            spans=canonical.written_ids,
-        )
+        rendered = self._render(canonical, identity, model.max_model_len)
         token_ids = rendered.token_ids
         if not len(token_ids):
             raise InvalidRequestError(
                 "messages: the model's chat template made an empty prompt of them", param="messages"
             )
+        request, prompt_id = self._request(request_id, token_ids, chat, "messages", identity, model)
+        return PreparedPrompt(request, canonical.origin, rendered, prompt_id, canonical.next_turn)
+
+    def _prepare_plain(
+        self,
+        request_id: str,
+        tokenize: Callable[[], TokenArray],
+        options: ChatRequest,
+        identity: Identity,
+        model: ModelInfo,
+    ) -> PreparedPrompt:
+        request, prompt_id = self._request(request_id, tokenize(), options, "prompt", identity, model)
+        return PreparedPrompt(request, prompt_id=prompt_id)
+
+    def _request(
+        self,
+        request_id: str,
+        token_ids: TokenArray,
+        chat: ChatRequest,
+        field: str,
+        identity: Identity,
+        model: ModelInfo,
+    ) -> tuple[GenerationRequest, str | None]:
+        """Make the request, and name the registered prompt that it begins with; `field` is where the tokens came from."""
         sampling = Sampling(
-            max_tokens=_fit(len(token_ids), chat, model.max_model_len),
+            max_tokens=_fit(len(token_ids), chat, field, model.max_model_len),
             temperature=chat.temperature,
             top_p=chat.top_p,
             top_k=chat.top_k,
@@ -153,8 +198,7 @@ class Ingress:
             num_public_tokens=heads.num_public_tokens(token_ids),
         )
         begins_with = heads.match(token_ids, identity.tenant)
-        prompt_id = begins_with.prompt_id if begins_with else None
-        return PreparedPrompt(request, canonical.origin, rendered, prompt_id, canonical.next_turn)
+        return request, begins_with.prompt_id if begins_with else None
 
     def hash_prompt(self, conversation: Conversation, identity: Identity, model: ModelInfo) -> HashedPrompt:
         """Render, tokenize and hash a conversation as if it were to be sent.
@@ -188,14 +232,14 @@ def _normalize(
     return _Canonical(Origin(normalized, rules, context), written_ids, next_turn)
 
 
-def _fit(num_prompt_tokens: int, chat: ChatRequest, max_model_len: int) -> int:
+def _fit(num_prompt_tokens: int, chat: ChatRequest, field: str, max_model_len: int) -> int:
     """Give the number of tokens that may be generated."""
     room = max_model_len - num_prompt_tokens
     if room < 1:
         raise ContextLengthError(
-            f"messages: got a prompt of {num_prompt_tokens} tokens, wanted at most {max_model_len - 1}: "
+            f"{field}: got a prompt of {num_prompt_tokens} tokens, wanted at most {max_model_len - 1}: "
             f"the model takes {max_model_len} tokens, prompt and answer together",
-            param="messages",
+            param=field,
         )
     if chat.max_tokens is None:
         return room

@@ -10,7 +10,7 @@ Headers = list[tuple[bytes, bytes]]
 
 DONE = b"data: [DONE]\n\n"
 
-_PING = b": ping\n\n"
+COMMENT_PING = b": ping\n\n"
 _HEADERS: Headers = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -27,9 +27,11 @@ class EventStream:
         self._is_open = False
         self._is_sending = False
         self._last_sent = 0.0
+        self._ping = COMMENT_PING
 
-    async def start(self, headers: Headers) -> None:
-        """Send the head of the response."""
+    async def start(self, headers: Headers, *, ping: bytes = COMMENT_PING) -> None:
+        """Send the head of the response; `ping` is the sign of life from here on."""
+        self._ping = ping
         self._last_sent = self._clock()
         self._is_open = True
         await self._send({"type": "http.response.start", "status": 200, "headers": _HEADERS + headers})
@@ -47,9 +49,9 @@ class EventStream:
         await self._send({"type": "http.response.body", "body": frames, "more_body": False})
 
     async def ping(self, idle_seconds: float) -> None:
-        """Send a comment if nothing was sent for that long, and nothing waits to be."""
+        """Send a sign of life if nothing was sent for that long, and nothing waits to be."""
         if self._is_open and not self._is_sending and self._clock() - self._last_sent >= idle_seconds:
-            await self.write(_PING)
+            await self.write(self._ping)
 
 
 def data(body: bytes) -> bytes:

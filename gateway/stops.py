@@ -14,6 +14,8 @@ class Scan:
     """May be sent now."""
     stopped: bool
     """A stop string is complete; nothing comes after `text`."""
+    stop: str | None = None
+    """That stop string."""
 
 
 class StopMatcher:
@@ -33,10 +35,11 @@ class StopMatcher:
         if not self._stops:
             return Scan(text, stopped=False)
         buffer = self._held + text
-        start = self._match(buffer)
-        if start is not None:
+        match = self._match(buffer)
+        if match is not None:
+            start, end = match
             self._held = ""
-            return Scan(buffer[:start], stopped=True)
+            return Scan(buffer[:start], stopped=True, stop=buffer[start:end])
         cut = self._hold_from(buffer)
         self._held = buffer[cut:]
         return Scan(buffer[:cut], stopped=False)
@@ -46,10 +49,13 @@ class StopMatcher:
         held, self._held = self._held, ""
         return held
 
-    def _match(self, buffer: str) -> int | None:
-        """Find where the match that ends first starts; of those that end together, the longest."""
+    def _match(self, buffer: str) -> tuple[int, int] | None:
+        """Find the match that ends first, from where to where; of those that end together, the longest."""
         ends = [(start + len(stop), start) for stop in self._stops if (start := buffer.find(stop)) >= 0]
-        return min(ends)[1] if ends else None
+        if not ends:
+            return None
+        end, start = min(ends)
+        return start, end
 
     def _hold_from(self, buffer: str) -> int:
         """Find the first place from which the rest of the buffer is the beginning of a stop string."""

@@ -53,13 +53,18 @@ class Tokenizer:
         special_pattern: finds their texts; None: there are none.
         added_tokens: special ones and others.
         bound: of characters by tokens; None: none is known.
+        opening_ids: special tokens that a text of its own begins with, such as `<s>`; templates write their own.
+        num_tokens: in the vocabulary.
 
     Raises: ModelFilesError: the file holds no tokenizer.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._tokenizer = _load(path)
+        loaded = _read(path)
+        self.opening_ids = _opening_ids(loaded)
+        self._tokenizer = _bare(loaded)
+        self.num_tokens = int(self._tokenizer.get_vocab_size(with_added_tokens=True))
         self.bound = token_bound(orjson.loads(path.read_bytes()))
         added = self._tokenizer.get_added_tokens_decoder()
         self.added_tokens = [
@@ -110,6 +115,10 @@ class Tokenizer:
         """Decode all tokens, special ones too."""
         return str(self._tokenizer.decode(token_ids, skip_special_tokens=False))
 
+    def names(self, token_ids: Sequence[int]) -> list[str | None]:
+        """Give the vocabulary's spelling of each token; None: it has none of this number."""
+        return [self._tokenizer.id_to_token(token) for token in token_ids]
+
     @functools.cached_property
     def char_endings(self) -> Sequence[Sequence[int]]:
         """Tokens of bytes of which one sequence or another completes any character that was begun.
@@ -136,7 +145,7 @@ class Tokenizer:
         Loaded when first needed, for a vocabulary takes memory, and apart from the other one, for the switch is a
         property of the whole object and requests run in threads.
         """
-        tokenizer = _load(self._path)
+        tokenizer = _bare(_read(self._path))
         tokenizer.encode_special_tokens = True
         return tokenizer
 
@@ -198,15 +207,33 @@ class Detokenizer:
             self._border = len(self._window)
 
 
-def _load(path: Path) -> tokenizers.Tokenizer:
+def _read(path: Path) -> tokenizers.Tokenizer:
     try:
-        tokenizer = tokenizers.Tokenizer.from_file(str(path))
+        return tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises nothing narrower
         raise ModelFilesError(f"{path}: got a file that is no tokenizer ({error}), wanted the model's own") from error
+
+
+def _opening_ids(tokenizer: tokenizers.Tokenizer) -> tuple[int, ...]:
+    """Find what its post-processor puts before a text."""
+    encoding = tokenizer.encode("a", add_special_tokens=True)
+    num_special = next((place for place, special in enumerate(encoding.special_tokens_mask) if not special), 0)
+    return tuple(encoding.ids[:num_special])
+
+
+def _bare(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
     tokenizer.no_truncation()  # some files carry the settings of a training run
     tokenizer.no_padding()
     tokenizer.post_processor = None  # templates write all special tokens, and its offsets leave blanks out
     return tokenizer
+
+
+def token_array(token_ids: Sequence[int]) -> TokenArray:
+    """Give tokens as an array.
+
+    Returns: [num_tokens], int32.
+    """
+    return np.array(token_ids, dtype=np.int32)
 
 
 def _encode_all(tokenizer: tokenizers.Tokenizer, texts: list[str]) -> list[TokenArray]:

@@ -9,6 +9,7 @@ import pytest
 from gateway.app import create_app
 from gateway.auth import Identity
 from gateway.backends.local import local_backend, resolve_model
+from gateway.chat_request import parse_chat_request
 from gateway.ingress import Ingress
 from gateway.normalize.modes import RuleModes
 from gateway.normalize.rules import built_in_rules
@@ -46,7 +47,7 @@ async def test_first_chat_behind_a_warmed_prompt_reports_it_cached(monkeypatch: 
     async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url="http://g") as client:
         assert await backend.wait_settled() == "ready"
         model = backend.model_info()
-        wanted = await ingress.parse(orjson.dumps(chat("Where is my parcel?")))
+        wanted = parse_chat_request(orjson.dumps(chat("Where is my parcel?")))
         prepared = await ingress.prepare("warm", wanted, route="/", identity=Identity("default"), model=model)
         warmed = await backend.warm(prepared.request)
         num_blocks = len(prepared.request.token_ids) // model.block_size

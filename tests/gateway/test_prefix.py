@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from gateway.auth import Identity
 from gateway.backends.base import Admission, GenerationRequest, ModelInfo, Sampling
-from gateway.chat_wire import cache_header
 from gateway.prefix import PrefixHasher
+from gateway.wire import cache_header
 from prefixcache.hashing import hash_blocks, namespace
 from prefixcache.interface import Scope
 

@@ -8,6 +8,7 @@ import pytest
 
 from gateway.auth import Identity
 from gateway.backends.base import BackendUnavailableError
+from gateway.chat_request import parse_chat_request
 from gateway.conversation import Conversation, Message
 from gateway.ingress import Ingress
 from gateway.normalize.modes import RuleModes
@@ -95,6 +96,6 @@ async def test_whatever_makes_a_body_long_is_prepared_in_a_thread(
 ) -> None:
     renderer = NamingRenderer(ChatTemplate(TOOL_TEMPLATE, special_tokens={}), tokenizer)
     ingress = Ingress(RuleModes(built_in_rules()), renderer, PrefixHasher(), PromptThreads())
-    chat = await ingress.parse(json.dumps({"model": "tiny", **fields}).encode())
+    chat = parse_chat_request(json.dumps({"model": "tiny", **fields}).encode())
     await ingress.prepare("1", chat, route="/", identity=Identity("a"), model=backend.model_info())
     assert renderer.name == "prompts"

@@ -1,0 +1,68 @@
+"""The body of `POST /v1/messages`, checked into the same values as a chat of OpenAI's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from gateway import checks
+from gateway.chat_request import ChatRequest, check_stops, json_object, request_of
+from gateway.conversation import Conversation
+from gateway.errors import InvalidRequestError
+from gateway.messages_content import read_conversation
+
+_SAME = frozenset({"model", "max_tokens", "temperature", "top_p", "top_k", "stream", "diagnostics"})
+"""Fields that mean what OpenAI's chat means by them."""
+_OWN = frozenset({"messages", "system", "tools", "tool_choice", "stop_sequences", "metadata", "cache_control"})
+_EXTENSIONS = frozenset({"chat_template_kwargs", "seed", "ignore_eos"})
+
+
+def parse_messages_request(body: bytes) -> ChatRequest:
+    """Check a body.
+
+    Raises: InvalidRequestError: what is wrong first.
+    """
+    fields = json_object(body)
+    if "max_tokens" not in fields:
+        raise InvalidRequestError(
+            "max_tokens: missing, wanted the number of tokens that may be generated", param="max_tokens"
+        )
+    if "temperature" in fields:
+        checks.number("temperature", fields["temperature"], low=0, high=1)
+    if "top_k" in fields:
+        checks.integer("top_k", fields["top_k"], low=0)
+    _check_tool_choice(fields)
+    options = {name: value for name, value in fields.items() if name in _SAME | _EXTENSIONS}
+    request = request_of(options, lambda _: read_conversation(fields), num_body_bytes=len(body))
+    unknown = tuple(name for name in fields if name not in _SAME | _OWN | _EXTENSIONS)
+    return replace(request, stops=_stops(fields), unknown_fields=unknown)
+
+
+def parse_count_request(body: bytes) -> tuple[str, Conversation]:
+    """Check the body of `count_tokens`; give the model and what is to be counted.
+
+    Raises: InvalidRequestError: what is wrong first.
+    """
+    fields = json_object(body)
+    if "model" not in fields:
+        raise InvalidRequestError("model: missing, wanted the id of the served model", param="model")
+    _check_tool_choice(fields)
+    return checks.text("model", fields["model"]), read_conversation(fields)
+
+
+def _stops(fields: Mapping[str, Any]) -> tuple[str, ...]:
+    if "stop_sequences" not in fields:
+        return ()
+    value = fields["stop_sequences"]
+    if not isinstance(value, list):
+        checks.refuse("stop_sequences", value, "an array of strings")
+    return check_stops("stop_sequences", value)
+
+
+def _check_tool_choice(fields: Mapping[str, Any]) -> None:
+    if "tool_choice" not in fields:
+        return
+    choice = checks.mapping("tool_choice", fields["tool_choice"])
+    if choice.get("type") not in ("auto", "none"):
+        checks.refuse("tool_choice.type", choice.get("type"), "auto or none: this server forces no calls")

@@ -1,0 +1,79 @@
+"""The bytes of answers in the shapes of Anthropic's messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from gateway.error_shapes import anthropic_error
+from gateway.errors import Problem
+from gateway.wire import AnswerEnd, AnswerHead
+
+_DELTA = (
+    b'event: content_block_delta\ndata: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":'
+)
+
+
+class MessagesWire:
+    """Prints one answer."""
+
+    ping = b'event: ping\ndata: {"type": "ping"}\n\n'
+
+    def __init__(self, head: AnswerHead) -> None:
+        self._head = head
+
+    def whole(self, text: str, end: AnswerEnd) -> bytes:
+        """Print an answer in one piece; without any text it has no content."""
+        content = [{"type": "text", "text": text}] if text else []
+        return orjson.dumps(self._message(content, end.num_tokens, **_reason(end)))
+
+    def opening(self) -> bytes:
+        """Begin the message, which tells of the prompt, and its one text; the ping says that it goes on."""
+        message = self._message([], 0, stop_reason=None, stop_sequence=None)
+        block = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
+        return _event({"type": "message_start", "message": message}) + _event(block) + self.ping
+
+    def first(self) -> bytes:
+        """Nothing: all of it is out."""
+        return b""
+
+    def text(self, text: str) -> bytes:
+        """Give more text."""
+        return _DELTA + orjson.dumps(text) + b"}}\n\n"
+
+    def end(self, end: AnswerEnd) -> bytes:
+        """End the text, then say why and count, then end the message."""
+        delta = {"type": "message_delta", "delta": _reason(end), "usage": self._usage(end.num_tokens)}
+        return _event({"type": "content_block_stop", "index": 0}) + _event(delta) + _event({"type": "message_stop"})
+
+    def failure(self, problem: Problem) -> bytes:
+        """Give the error."""
+        return b"event: error\ndata: " + anthropic_error(problem) + b"\n\n"
+
+    def _message(self, content: list[dict[str, Any]], num_tokens: int, **reason: str | None) -> dict[str, Any]:
+        head = self._head
+        start = {"id": head.completion_id, "type": "message", "role": "assistant", "model": head.model}
+        return {**start, "content": content, **reason, "usage": self._usage(num_tokens), **head.diagnostics}
+
+    def _usage(self, num_tokens: int) -> dict[str, int]:
+        """Count: the three kinds of input are the whole prompt, and what is written to the cache are full blocks."""
+        admission, size = self._head.admission, self._head.block_size
+        cached = admission.num_cached_tokens
+        written = max(0, admission.num_prompt_tokens // size * size - cached)
+        return {
+            "input_tokens": admission.num_prompt_tokens - cached - written,
+            "cache_creation_input_tokens": written,
+            "cache_read_input_tokens": cached,
+            "output_tokens": num_tokens,
+        }
+
+
+def _reason(end: AnswerEnd) -> dict[str, str | None]:
+    if end.stop is not None:
+        return {"stop_reason": "stop_sequence", "stop_sequence": end.stop}
+    return {"stop_reason": "max_tokens" if end.finish_reason == "length" else "end_turn", "stop_sequence": None}
+
+
+def _event(event: dict[str, Any]) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (event["type"].encode(), orjson.dumps(event))

@@ -1,0 +1,337 @@
+"""From the bytes of a body to the bytes of an answer, for every endpoint that generates: a plain ASGI application.
+
+An endpoint brings a parser and a wire; all else is here, once. Errors before the first byte are raised and become a
+response elsewhere; later ones are an event in the stream. A client that goes away, at any moment, cancels the work, and
+that aborts the generation.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from starlette.datastructures import Headers
+from starlette.types import Receive, Scope, Send
+
+from gateway.accounting.accounting import Accounting, Receipt
+from gateway.answer import Answer
+from gateway.auth import Authenticator, Identity
+from gateway.backends.base import Admission, Backend, BackendError, ModelInfo
+from gateway.disconnect import ClientDisconnectedError, read_body, run_until_disconnect
+from gateway.errors import GatewayError, ModelNotFoundError, problem_of, shown
+from gateway.explain.diagnostics import Diagnostics
+from gateway.explain.records import PromptRecord
+from gateway.explain.request import DiagnosticsRequest
+from gateway.ingress import Ingress, PreparedPrompt
+from gateway.metrics import GatewayMetrics
+from gateway.recent import RecentRequests
+from gateway.request_entry import RequestEntry
+from gateway.sse import EventStream
+from gateway.storage.request_log import RequestLog
+from gateway.threads import PromptThreads
+from gateway.tokenizer import Tokenizer
+from gateway.wire import AnswerEnd, AnswerHead, Wire, cache_header
+
+PING_SECONDS = 15.0
+
+
+class Parsed(Protocol):
+    """What is read here of a checked body, whatever its endpoint."""
+
+    @property
+    def model(self) -> str:
+        """The one that is asked for."""
+        ...
+
+    @property
+    def stream(self) -> bool:
+        """Whether the answer comes in pieces."""
+        ...
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """Strings that end the answer."""
+        ...
+
+    @property
+    def diagnostics(self) -> DiagnosticsRequest | None:
+        """What to tell about the cache."""
+        ...
+
+    @property
+    def unknown_fields(self) -> tuple[str, ...]:
+        """Ignored, and counted."""
+        ...
+
+
+RequestT = TypeVar("RequestT", bound=Parsed)
+
+
+class Endpoint(Protocol[RequestT]):
+    """What one endpoint adds."""
+
+    name: str
+    """Of its lines in the log."""
+    route: str
+    id_prefix: str
+    """Of its answers."""
+
+    def parse(self, body: bytes) -> RequestT:
+        """Check a body; may run in a thread.
+
+        Raises: InvalidRequestError: what is wrong first.
+        """
+        ...
+
+    async def prepare(
+        self, ingress: Ingress, request_id: str, request: RequestT, identity: Identity, model: ModelInfo
+    ) -> PreparedPrompt:
+        """Make the request for the engine.
+
+        Raises: GatewayError: it cannot be made.
+        """
+        ...
+
+    def wire(self, request: RequestT, head: AnswerHead) -> Wire:
+        """Begin to print an answer."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What answering takes."""
+
+    model_name: str
+    backend: Backend
+    ingress: Ingress
+    threads: PromptThreads
+    tokenizer: Tokenizer
+    authenticator: Authenticator
+    metrics: GatewayMetrics
+    recent: RecentRequests
+    accounting: Accounting
+    diagnostics: Diagnostics
+    log: RequestLog | None = None
+    """None: nothing is remembered."""
+    clock: Callable[[], float] = time.monotonic
+    ping_seconds: float = PING_SECONDS
+
+    def check_model(self, name: str, identity: Identity) -> None:
+        """Let a request for a model pass.
+
+        Raises: ModelNotFoundError: another one is served; ModelNotAllowedError: the key is for others.
+        """
+        if name != self.model_name:
+            raise ModelNotFoundError(
+                f"model: got {shown(name)}, wanted {self.model_name!r}, the model served here", param="model"
+            )
+        identity.check_model(name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Task(Generic[RequestT]):
+    """One request on its way."""
+
+    entry: RequestEntry
+    """For the log; its request id is the client's, or made for it; the engine's is the completion's."""
+    request: RequestT
+    identity: Identity
+    arrived_at: float
+    stream: EventStream
+    send: Send
+
+
+class Serving(Generic[RequestT]):
+    """One endpoint, served."""
+
+    def __init__(self, services: Services, endpoint: Endpoint[RequestT]) -> None:
+        self._services = services
+        self._endpoint = endpoint
+        self._logger = logging.getLogger(f"gateway.{endpoint.name}")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        services = self._services
+        arrived_at = services.clock()
+        request_id: str = scope["state"]["request_id"]
+        identity = services.authenticator.identify(Headers(scope=scope))
+        entry = RequestEntry(request_id, self._endpoint.route, identity.tenant, identity.key_id, created_at=time.time())
+        try:
+            await self._serve(entry, identity, arrived_at, receive, send)
+        except ClientDisconnectedError:
+            services.metrics.aborted_requests.inc()
+            self._logger.info("client gone")
+        except Exception as error:
+            entry.fail(problem_of(error))
+            raise
+        finally:
+            entry.total_seconds = services.clock() - arrived_at
+            if services.log is not None:
+                services.log.record(entry)
+
+    async def _serve(
+        self, entry: RequestEntry, identity: Identity, arrived_at: float, receive: Receive, send: Send
+    ) -> None:
+        services = self._services
+        body = await read_body(receive)
+        request = await services.threads.run(len(body), self._endpoint.parse, body)
+        entry.model, entry.is_stream = request.model, request.stream
+        if services.log is not None and services.log.keeps_content:
+            entry.request_body = body.decode()
+        services.check_model(request.model, identity)
+        services.metrics.count_unknown_fields(request.unknown_fields)
+        entry.completion_id = self._endpoint.id_prefix + uuid.uuid4().hex
+        services.recent.note(entry.request_id, entry.completion_id)
+        stream = EventStream(send, services.clock)
+        tick = services.ping_seconds / 3
+        await run_until_disconnect(
+            self._answer(_Task(entry, request, identity, arrived_at, stream, send)),
+            receive,
+            idle_seconds=tick,
+            on_idle=lambda: stream.ping(services.ping_seconds - tick),
+        )
+
+    async def _answer(self, task: _Task[RequestT]) -> None:
+        services, entry = self._services, task.entry
+        created = int(time.time())
+        model = services.backend.model_info()
+        prepared = await self._endpoint.prepare(
+            services.ingress, entry.completion_id, task.request, task.identity, model
+        )
+        handed_over_at = services.clock()
+        generation = await services.backend.generate(prepared.request)
+        admission = generation.admission
+        entry.queue_seconds = services.clock() - handed_over_at
+        entry.rules = prepared.fired_rules
+        entry.prompt_id = prepared.prompt_id
+        entry.admit(admission)
+        receipt = self._receipt(task, prepared, admission, model)
+        record = self._record_of(task, prepared, admission)
+        services.diagnostics.note(record)
+        try:
+            services.metrics.count_admission(admission)
+            answer = Answer(
+                generation,
+                services.tokenizer,
+                stops=task.request.stops,
+                arrived_at=task.arrived_at,
+                metrics=services.metrics,
+                clock=services.clock,
+                tokens=receipt.answer if receipt is not None else None,
+                next_turn=prepared.next_turn,
+            )
+            report = cache_header(admission, prepared.fired_rules)
+            diagnostics = await self._diagnostics(task, record)
+            wire = self._endpoint.wire(
+                task.request,
+                AnswerHead(entry.completion_id, created, services.model_name, admission, model.block_size, diagnostics),
+            )
+            respond = self._stream if task.request.stream else self._respond
+            try:
+                await respond(task, answer, wire, report)
+            finally:
+                entry.num_output_tokens = answer.num_tokens
+                entry.first_token_seconds = answer.first_token_seconds
+        finally:
+            generation.abort()
+            if receipt is not None:
+                services.accounting.end(receipt)
+        self._logger.info(
+            "ended",
+            extra={
+                "id": entry.completion_id,
+                "tenant": entry.tenant_id,
+                "generated": answer.num_tokens,
+                "cache": report.decode(),
+            },
+        )
+
+    async def _respond(self, task: _Task[RequestT], answer: Answer, wire: Wire, report: bytes) -> None:
+        text = "".join([piece async for piece in answer.text()])
+        _note_end(task.entry, answer, text)
+        body = wire.whole(text, _end_of(answer))
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            (b"x-prefixgate-cache", report),
+        ]
+        await task.send({"type": "http.response.start", "status": 200, "headers": headers})
+        await task.send({"type": "http.response.body", "body": body})
+
+    async def _stream(self, task: _Task[RequestT], answer: Answer, wire: Wire, report: bytes) -> None:
+        await task.stream.start([(b"x-prefixgate-cache", report)], ping=wire.ping)
+        pieces: list[str] = []
+        try:
+            opening = wire.opening()
+            if opening:
+                await task.stream.write(opening)
+            first = wire.first()
+            async for text in answer.text():
+                await task.stream.write(first + wire.text(text))
+                first = b""
+                if task.entry.request_body is not None:  # else an answer is not worth its memory
+                    pieces.append(text)
+        except (GatewayError, BackendError) as error:
+            self._logger.warning("failed while streaming: %s", error)
+            await _close_failed(task, wire, error)
+            return
+        except Exception as error:
+            self._logger.exception("failed while streaming")
+            await _close_failed(task, wire, error)
+            return
+        _note_end(task.entry, answer, "".join(pieces))
+        await task.stream.close(first + wire.end(_end_of(answer)))
+
+    async def _diagnostics(self, task: _Task[RequestT], record: PromptRecord) -> dict[str, Any]:
+        wanted = task.request.diagnostics
+        return {} if wanted is None else await self._services.diagnostics.fields(wanted, record)
+
+    def _receipt(
+        self, task: _Task[RequestT], prepared: PreparedPrompt, admission: Admission, model: ModelInfo
+    ) -> Receipt | None:
+        """Count what rules did; a prompt that no rule sees is not counted."""
+        if prepared.origin is None:
+            return None
+        return self._services.accounting.admit(
+            prepared.request, prepared.origin, admission, identity=task.identity, model=model
+        )
+
+    def _record_of(self, task: _Task[RequestT], prepared: PreparedPrompt, admission: Admission) -> PromptRecord:
+        roles: Sequence[str] = ()
+        tool_names: Sequence[str] = ()
+        if prepared.origin is not None:
+            conversation = prepared.origin.normalized.conversation
+            roles = [message.role for message in conversation.messages]
+            tool_names = [str(tool["function"]["name"]) for tool in conversation.tools]
+        return PromptRecord(
+            completion_id=task.entry.completion_id,
+            request_id=task.entry.request_id,
+            tenant_id=task.entry.tenant_id,
+            route=self._endpoint.route,
+            num_prompt_tokens=admission.num_prompt_tokens,
+            num_common_tokens=admission.num_common_tokens,
+            roles=tuple(roles),
+            tool_names=tuple(tool_names),
+            rendered=prepared.rendered,
+        )
+
+
+async def _close_failed(task: _Task[RequestT], wire: Wire, error: Exception) -> None:
+    problem = problem_of(error)
+    task.entry.fail(problem)
+    await task.stream.close(wire.failure(problem))
+
+
+def _end_of(answer: Answer) -> AnswerEnd:
+    return AnswerEnd(answer.finish_reason, answer.stop, answer.num_tokens)
+
+
+def _note_end(entry: RequestEntry, answer: Answer, text: str) -> None:
+    entry.status = 200
+    entry.finish_reason = answer.finish_reason
+    if entry.request_body is not None:
+        entry.answer_text = text
