@@ -177,7 +177,8 @@ class Scheduler:
         reason = request.finish_reason(self._eos_token_ids)
         if reason is not None:
             self._finish(request)
-        return TokenOutput(request.request_id, [token_id], reason, request.index, logprobs and [logprobs])
+        told = None if logprobs is None else [logprobs]
+        return TokenOutput(request.request_id, [token_id], reason, request.index, told)
 
     def _decode(self, step: SchedulerOutput) -> int:
         """Schedule the token of every running answer; returns the tokens left for prompts."""

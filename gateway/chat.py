@@ -186,7 +186,7 @@ class ChatCompletions:
         self._note_end(task, answer, text)
         usage = usage_of(answer.admission, answer.num_tokens)
         extra = await self._diagnostics(task, record)
-        body = completion_body(task.head, text, answer.finish_reason, usage, extra)
+        body = completion_body(task.head, text, answer.finish_reason, usage, extra, answer.take_logprobs())
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),
@@ -202,7 +202,7 @@ class ChatCompletions:
         role = chunks.role()  # sent with the first text: a client that times its first chunk times a token
         try:
             async for text in answer.text():
-                await task.stream.write(role + chunks.content(text))
+                await task.stream.write(role + chunks.content(text, answer.take_logprobs()))
                 role = b""
                 if task.entry.request_body is not None:  # else an answer is not worth its memory
                     pieces.append(text)
@@ -215,7 +215,7 @@ class ChatCompletions:
             await self._close_failed(task, error)
             return
         self._note_end(task, answer, "".join(pieces))
-        end = role + chunks.finish(answer.finish_reason, await self._diagnostics(task, record))
+        end = role + chunks.finish(answer.finish_reason, await self._diagnostics(task, record), answer.take_logprobs())
         if task.chat.include_usage:
             end += chunks.usage(usage_of(answer.admission, answer.num_tokens))
         await task.stream.close(end + DONE)

@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from gateway.backends.base import Admission
+from gateway.logprobs import Entry
 from prefixcache.interface import Reason
 from prefixcache.reasons import main_reason
 
@@ -33,20 +34,25 @@ class ChunkWriter:
         self._start = b"data: " + _open(head, "chat.completion.chunk")
         self._content = self._start + b'"choices":[{"index":0,"delta":{"content":'
         self._usage_end = b',"usage":null}\n\n' if include_usage else b"}\n\n"
-        self._content_end = b'},"logprobs":null,"finish_reason":null}]' + self._usage_end
+        self._choice_end = b',"finish_reason":null}]' + self._usage_end
+        self._content_end = b'},"logprobs":null' + self._choice_end
 
     def role(self) -> bytes:
         """Say who speaks; comes first."""
         delta = b'"choices":[{"index":0,"delta":{"role":"assistant","content":"","refusal":null'
         return self._start + delta + self._content_end
 
-    def content(self, text: str) -> bytes:
-        """Give more text."""
-        return self._content + orjson.dumps(text) + self._content_end
+    def content(self, text: str, logprobs: Sequence[Entry] | None = None) -> bytes:
+        """Give more text, with the log probabilities of its tokens; None: not asked for."""
+        start = self._content + orjson.dumps(text)
+        if logprobs is None:
+            return start + self._content_end
+        return start + b'},"logprobs":' + orjson.dumps(_logprobs(logprobs)) + self._choice_end
 
-    def finish(self, reason: str, extra: Mapping[str, Any]) -> bytes:
-        """Say why the answer ends, and add fields to the body."""
-        choice = b'"choices":[{"index":0,"delta":{},"logprobs":null,"finish_reason":"%b"}]' % reason.encode()
+    def finish(self, reason: str, extra: Mapping[str, Any], logprobs: Sequence[Entry] | None = None) -> bytes:
+        """Say why the answer ends, and add fields to the body; log probabilities are of tokens without text."""
+        said = orjson.dumps(_logprobs(logprobs or None))
+        choice = b'"choices":[{"index":0,"delta":{},"logprobs":%b,"finish_reason":"%b"}]' % (said, reason.encode())
         return self._start + choice + _more(extra) + self._usage_end
 
     def usage(self, usage: dict[str, Any]) -> bytes:
@@ -55,11 +61,16 @@ class ChunkWriter:
 
 
 def completion_body(
-    head: AnswerHead, text: str, finish_reason: str, usage: dict[str, Any], extra: Mapping[str, Any]
+    head: AnswerHead,
+    text: str,
+    finish_reason: str,
+    usage: dict[str, Any],
+    extra: Mapping[str, Any],
+    logprobs: Sequence[Entry] | None = None,
 ) -> bytes:
     """Print an answer in one piece, with `extra` fields at its end."""
     message = {"role": "assistant", "content": text, "refusal": None}
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish_reason}
+    choice = {"index": 0, "message": message, "logprobs": _logprobs(logprobs), "finish_reason": finish_reason}
     rest = {"choices": [choice], "usage": usage, **extra}
     return _open(head, "chat.completion") + orjson.dumps(rest)[1:]
 
@@ -89,6 +100,10 @@ def _main_reason(admission: Admission) -> Reason:
         return Reason.HIT if admission.num_cached_tokens else Reason.NEVER_CACHED
     reason = main_reason(reasons, num_computed_tokens=admission.num_prompt_tokens - admission.num_cached_tokens)
     return Reason.NEVER_CACHED if reason is Reason.OTHER_SCOPE else reason
+
+
+def _logprobs(entries: Sequence[Entry] | None) -> dict[str, Any] | None:
+    return None if entries is None else {"content": entries, "refusal": None}
 
 
 def _more(fields: Mapping[str, Any]) -> bytes:
