@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from engine.batch import ScheduledRequest
 from engine.logit_edits import edits_of
 from engine.messages import SamplingParams
-from engine.sampler import NOT_FINITE, Sampler, _keep_nucleus, _nucleus_threshold, uniform
+from engine.sampler import NOT_FINITE, Sampler, _edit, _keep_nucleus, _nucleus_threshold, uniform
 
 
 def make_request(*, seed=0, position=1, temperature=1.0, prompt=(), answer=(), **sampling):
@@ -220,12 +220,13 @@ EDITS = st.fixed_dictionaries(
 def test_bias_and_penalties_do_what_they_say_and_only_to_their_row(rows, seed, temperature):
     logits = torch.randn(len(rows), VOCAB_SIZE, generator=torch.Generator().manual_seed(seed)) * 4
     given_logits = logits.clone()
-    tokens = sample(logits, [make_request(temperature=temperature, **row) for row in rows])
+    requests = [make_request(temperature=temperature, **row) for row in rows]
+    expected = torch.stack([edit_plainly(row, fields) for row, fields in zip(logits, rows, strict=True)])
+    assert torch.equal(_edit(logits, requests), expected)
+    tokens = sample(logits, requests)
     assert torch.equal(logits, given_logits), "others look at the model's own"
-    for row, token, fields in zip(logits, tokens, rows, strict=True):
-        request = make_request(temperature=temperature)
-        edited = edit_plainly(row, fields)
-        assert token == (draw_plainly(edited, request) if temperature else int(edited.argmax()))
+    for row, token, request in zip(expected, tokens, requests, strict=True):
+        assert token == (draw_plainly(row, request) if temperature else int(row.argmax()))
 
 
 def test_a_long_answer_outgrows_no_table():
