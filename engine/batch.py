@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from engine.messages import SamplingParams
+from engine.logit_edits import LogitEdits
+from engine.messages import SamplingParams, TokenLogprobs
 from prefixcache.interface import CopyOp
 
 
@@ -28,6 +29,8 @@ class ScheduledRequest:
     """Draws depend on (seed, position) alone."""
     sample: bool
     """True: the last new token is the last known one, so its logits give the next token."""
+    edits: LogitEdits | None = None
+    """Of its logits; None: they stay as they are."""
 
     @property
     def num_new_tokens(self) -> int:
@@ -55,3 +58,5 @@ class StepOutput:
     """request_id -> sampled token, for the requests with `sample`."""
     failed: dict[str, str] = field(default_factory=dict)
     """request_id -> why its numbers cannot be used (for example a non-finite logit)."""
+    logprobs: dict[str, TokenLogprobs] = field(default_factory=dict)
+    """request_id -> how likely its token was, for the requests that ask."""

@@ -203,6 +203,13 @@ class LLMEngine:
                 f"n: got {message.sampling.n}, wanted 1 to {self.scheduler.max_num_seqs} (max_num_seqs)",
                 param="n",
             )
+        vocab_size = self._runner.vocab_size
+        for token_id in message.sampling.logit_bias:
+            if not 0 <= token_id < vocab_size:
+                raise InvalidRequestError(
+                    f"logit_bias: got token {token_id}, wanted 0 to {vocab_size - 1}, the model's vocabulary",
+                    param="logit_bias",
+                )
         limit = min(self._runner.max_model_len, self.cache.max_request_tokens(prompt))
         if num_prompt + max_tokens > limit:
             raise InvalidRequestError(

@@ -26,6 +26,18 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     """Draws depend on (seed, position) alone; None: the worker draws a seed."""
     ignore_eos: bool = False
     """Go on to max_tokens."""
+    min_p: float = 0.0
+    """Only tokens at least this likely, as a share of the likeliest; 0: all."""
+    logit_bias: dict[int, float] = {}
+    """Added to the logits of these tokens, before all else."""
+    repetition_penalty: float = 1.0
+    """Divides the logit of a token of prompt or answer that is positive, multiplies one that is not; 1: neither."""
+    presence_penalty: float = 0.0
+    """Taken from the logit of every token that was generated."""
+    frequency_penalty: float = 0.0
+    """Taken from it once more each time that the token was generated."""
+    num_logprobs: int | None = None
+    """So many of the likeliest tokens come with each token and its log probability; None: nothing of the kind."""
     n: int = 1
     """Answers to one prompt, which is computed once; answer `i` draws with a seed made of (seed, i)."""
 
@@ -89,6 +101,17 @@ class Admitted(msgspec.Struct, frozen=True, tag="admitted"):
     """Leading tokens that are cached in the nearest chain, whether or not they were taken from it."""
 
 
+class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
+    """How likely a token was to the model: natural logarithms, before bias, penalties and temperature."""
+
+    logprob: float
+    """Of the token."""
+    top_ids: list[int]
+    """The likeliest tokens, likeliest first."""
+    top_logprobs: list[float]
+    """Theirs."""
+
+
 class TokenOutput(msgspec.Struct, frozen=True, array_like=True):
     """New tokens of one answer."""
 
@@ -98,6 +121,8 @@ class TokenOutput(msgspec.Struct, frozen=True, array_like=True):
     """`stop` (end-of-sequence token, which is the last of token_ids), `length`, or None while running."""
     index: int = 0
     """Which of the request's `n` answers; each ends on its own."""
+    logprobs: list[TokenLogprobs] | None = None
+    """One a token; None: not asked for."""
 
 
 class StepOutputs(msgspec.Struct, frozen=True, tag="tokens"):

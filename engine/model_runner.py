@@ -26,6 +26,7 @@ from engine.kv_cache import KVCache, choose_num_blocks, kv_layout, num_open_bloc
 from engine.kv_layout import SKIP_AUTO, format_layers, parse_skip_layers
 from engine.kv_probe import key_outlier_ratios, outlier_layers
 from engine.loader import choose_device, choose_dtype, load_model
+from engine.logprobs import measure_logprobs, read_logprobs
 from engine.memory_check import disagreements, tensor_bytes
 from engine.memory_plan import default_num_seqs
 from engine.messages import SamplingParams
@@ -184,9 +185,11 @@ class ModelRunner:
             return StepOutput({})
         logits, bad = self._forward(output.requests, open_slots)
         sampled = [request for request in output.requests if request.sample]
-        # the one time that a step waits for the device
-        answers = torch.cat((self._sampler.sample(logits, sampled), bad.long()) if sampled else (bad.long(),)).tolist()
-        return _step_output(output.requests, answers[: len(sampled)], answers[len(sampled) :])
+        tokens = self._sampler.sample(logits, sampled) if sampled else bad.new_empty(0, dtype=torch.int64)
+        logprobs = measure_logprobs(logits, tokens, sampled)
+        answers = torch.cat((tokens, bad.long())).tolist()  # the one time that a step waits for the device
+        chosen, failed = _outcome(output.requests, answers[: len(sampled)], answers[len(sampled) :])
+        return StepOutput(chosen, failed, read_logprobs(logprobs, sampled))
 
     def _begin_step(self, output: SchedulerOutput) -> IntArray | None:
         """Perform the copies; return where the blocks that the step writes to are open, if the format has such."""
@@ -326,7 +329,9 @@ def bad_rows(plans: Sequence[StepPlan]) -> torch.Tensor:
     return torch.stack([ops.bad_rows(plan) for plan in dict.fromkeys(plans)]).any(dim=0)
 
 
-def _step_output(requests: Sequence[ScheduledRequest], tokens: list[int], bad: list[int]) -> StepOutput:
+def _outcome(
+    requests: Sequence[ScheduledRequest], tokens: list[int], bad: list[int]
+) -> tuple[dict[str, int], dict[str, str]]:
     """Give each request its token, or the reason why its numbers cannot be used."""
     chosen: dict[str, int] = {}
     failed: dict[str, str] = {}
@@ -339,7 +344,7 @@ def _step_output(requests: Sequence[ScheduledRequest], tokens: list[int], bad: l
             failed[request.request_id] = "the model gave a logit that is not finite"
         elif token is not None:
             chosen[request.request_id] = token
-    return StepOutput(chosen, failed)
+    return chosen, failed
 
 
 def choose_backend(device: torch.device, head_dim: int, *, per_channel: bool = False) -> str:

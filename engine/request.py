@@ -10,6 +10,8 @@ from hashlib import blake2b
 import numpy as np
 import numpy.typing as npt
 
+from engine.batch import ScheduledRequest
+from engine.logit_edits import edits_of
 from engine.messages import SamplingParams
 from prefixcache import BlockTable
 from prefixcache.hashing import tidy_scopes
@@ -78,6 +80,7 @@ class Request:
         """Its prompt blocks by reason, in the order of the blocks."""
         self._token_ids = np.empty(self.num_prompt_tokens + sampling.max_tokens, dtype=np.int32)
         self._token_ids[: self.num_prompt_tokens] = prompt.token_ids
+        self._edits = edits_of(sampling, prompt.token_ids)
 
     @property
     def num_sequences(self) -> int:
@@ -107,6 +110,23 @@ class Request:
         """Add one generated token."""
         self._token_ids[self.num_tokens] = token_id
         self.num_tokens += 1
+        if self._edits is not None:
+            self._edits.append(token_id)
+
+    def part(self, num_new_tokens: int) -> ScheduledRequest:
+        """Return the next tokens as a part of a step."""
+        assert self.table is not None
+        start, stop = self.num_computed_tokens, self.num_computed_tokens + num_new_tokens
+        return ScheduledRequest(
+            request_id=self.key,
+            token_ids=self.tokens(start, stop),
+            num_computed_tokens=start,
+            block_ids=self.table.block_ids,
+            sampling=self.sampling,
+            seed=self.seed,
+            sample=stop == self.num_tokens,
+            edits=self._edits,
+        )
 
     def resume_prompt(self, block_size: int) -> Prompt:
         """Return what to match at (re-)admission: the prompt, or after a preemption all known tokens.

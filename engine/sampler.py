@@ -20,7 +20,7 @@ _NUCLEUS_GUESSES = (256, 4096, 1 << 62)  # most nuclei are small; sorting 256 of
 
 
 class Sampler:
-    """Greedy, temperature, top-k, top-p."""
+    """Bias and penalties, then greedy, or temperature, min-p, top-k and top-p in this order."""
 
     def sample(self, logits: torch.Tensor, requests: Sequence[ScheduledRequest]) -> torch.Tensor:
         """Choose the next token of each row.
@@ -33,6 +33,7 @@ class Sampler:
             [num_rows] int64 on the device of the logits: tokens, or `NOT_FINITE`.
         """
         finite = logits.sum(dim=-1).isfinite()  # one pass: nothing that is not finite leaves a sum finite
+        logits = _edit(logits, requests)
         tokens = logits.argmax(dim=-1)
         drawn = [row for row, request in enumerate(requests) if request.sampling.temperature >= _GREEDY_BELOW]
         if drawn:
@@ -61,6 +62,22 @@ def _mix(value: int) -> int:
     return value ^ (value >> 31)
 
 
+def _edit(logits: torch.Tensor, requests: Sequence[ScheduledRequest]) -> torch.Tensor:
+    """Apply every row's `LogitEdits`; the logits themselves stay as they are, for others look at them."""
+    columns = [
+        np.insert(request.edits.columns, 0, row, axis=0)
+        for row, request in enumerate(requests)
+        if request.edits is not None
+    ]
+    if not columns:
+        return logits
+    on_device = to_device(np.concatenate(columns, axis=1), logits.device)
+    places = tuple(on_device[:2].long())  # rows and tokens, no pair twice
+    bias, factor, penalty = on_device[2:].to(logits.dtype)
+    biased = logits[places] + bias
+    return logits.index_put(places, torch.where(biased > 0, biased / factor, biased * factor) - penalty)
+
+
 def _draw(logits: torch.Tensor, requests: Sequence[ScheduledRequest]) -> torch.Tensor:
     """Invert each row's cumulative distribution, in the order of token ids, at its point of the mass that is kept."""
     vocab_size = logits.shape[1]
@@ -69,18 +86,22 @@ def _draw(logits: torch.Tensor, requests: Sequence[ScheduledRequest]) -> torch.T
             request.sampling.temperature,
             request.sampling.top_p,
             min(request.sampling.top_k, vocab_size) or vocab_size,
+            request.sampling.min_p,
             uniform(request.seed, request.num_computed_tokens + request.num_new_tokens),
         )
         for request in requests
     ]
     on_device = to_device(np.array(settings, dtype=np.float64), logits.device)
-    temperature, top_p, top_k, point = torch.split(on_device, 1, dim=1)  # [num_rows, 1] each
+    temperature, top_p, top_k, min_p, point = torch.split(on_device, 1, dim=1)  # [num_rows, 1] each
     scaled = logits / temperature.to(logits.dtype)
-    largest_k = max((k for _, _, k, _ in settings if k < vocab_size), default=0)
+    if any(share > 0.0 for _, _, _, share, _ in settings):
+        lowest = scaled.amax(dim=-1, keepdim=True) + min_p.log().to(scaled.dtype)
+        scaled = scaled.masked_fill(scaled < lowest, -torch.inf)
+    largest_k = max((k for _, _, k, _, _ in settings if k < vocab_size), default=0)
     if largest_k:
         scaled = _keep_top_k(scaled, top_k.long(), largest_k)
     probabilities = scaled.softmax(dim=-1)
-    if any(p < 1.0 for _, p, _, _ in settings):
+    if any(p < 1.0 for _, p, _, _, _ in settings):
         probabilities = _keep_nucleus(probabilities, top_p)
     cumulative = probabilities.double().cumsum(dim=-1)
     tokens = torch.searchsorted(cumulative, cumulative[:, -1:] * point, right=True)

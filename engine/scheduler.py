@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from math import inf
 
-from engine.batch import ScheduledRequest, SchedulerOutput, StepOutput
+from engine.batch import SchedulerOutput, StepOutput
 from engine.block_history import BlockHistory
 from engine.chunking import Budget, Chunker
 from engine.config import SchedulerConfig
@@ -162,21 +162,23 @@ class Scheduler:
                 continue
             request.num_computed_tokens += part.num_new_tokens
             if part.sample:
-                outputs.append(self._append_token(request, result.token_ids[part.request_id]))
+                outputs.append(self._append_token(request, result))
             else:
                 self._cache.commit(request.table, request.num_computed_tokens)
             self._waiting.wake(request)
         return outputs
 
-    def _append_token(self, request: Request, token_id: int) -> TokenOutput:
+    def _append_token(self, request: Request, result: StepOutput) -> TokenOutput:
         assert request.table is not None
+        token_id, logprobs = result.token_ids[request.key], result.logprobs.get(request.key)
         request.append(token_id)
         self.counters.generated_tokens += 1
         self._cache.commit(request.table, request.num_computed_tokens, (token_id,))
         reason = request.finish_reason(self._eos_token_ids)
         if reason is not None:
             self._finish(request)
-        return TokenOutput(request.request_id, [token_id], reason, request.index)
+        told = None if logprobs is None else [logprobs]
+        return TokenOutput(request.request_id, [token_id], reason, request.index, told)
 
     def _decode(self, step: SchedulerOutput) -> int:
         """Schedule the token of every running answer; returns the tokens left for prompts."""
@@ -355,21 +357,9 @@ class Scheduler:
         self.counters.preemptions += 1
 
     def _append(self, request: Request, num_new_tokens: int, step: SchedulerOutput) -> None:
-        assert request.table is not None
-        start, stop = request.num_computed_tokens, request.num_computed_tokens + num_new_tokens
         service = GENERATED_WEIGHT if num_new_tokens == 1 else num_new_tokens
         self._waiting.charge(request, service)
-        step.requests.append(
-            ScheduledRequest(
-                request_id=request.key,
-                token_ids=request.tokens(start, stop),
-                num_computed_tokens=start,
-                block_ids=request.table.block_ids,
-                sampling=request.sampling,
-                seed=request.seed,
-                sample=stop == request.num_tokens,
-            )
-        )
+        step.requests.append(request.part(num_new_tokens))
 
     def _fail(self, request: Request, why: str, *, param: str | None = None, retryable: bool = False) -> None:
         self.abort(request.request_id)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from gateway.backends.base import Generation, TokenBatch
+from gateway.backends.base import Generation, TokenBatch, TokenLogprobs
 from gateway.conversation import Message
+from gateway.logprobs import Entry, LogprobQueue
 from gateway.metrics import GatewayMetrics
 from gateway.normalize.recollection import NextTurn
 from gateway.stops import StopMatcher
@@ -68,6 +69,11 @@ class Answer:
         self._pieces: list[str] = []
         self._token_ids: list[int] = []
         self._is_cut = True
+        self._logprobs: LogprobQueue | None = None
+
+    def take_logprobs(self) -> list[Entry] | None:
+        """Return those of the text since the last call, in OpenAI's shape; None: not asked for."""
+        return None if self._logprobs is None else self._logprobs.take()
 
     async def text(self) -> AsyncIterator[str]:
         """Yield text that is certain, never an empty one.
@@ -79,6 +85,8 @@ class Answer:
         async for batch in self._generation:
             self._count(batch)
             text, is_last = self._take(batch)
+            if self._logprobs is not None:
+                self._logprobs.send(len(text))
             if self._next_turn is not None:
                 self._pieces.append(text)
                 if is_last:
@@ -95,7 +103,9 @@ class Answer:
             token_ids = token_ids[:-1]  # the end-of-sequence token
         if self._next_turn is not None:
             self._token_ids += token_ids
-        text = self._detokenizer.push(token_ids)
+        text = (
+            self._detokenizer.push(token_ids) if batch.logprobs is None else self._push_each(token_ids, batch.logprobs)
+        )
         if batch.finish_reason:
             text += self._detokenizer.flush()
         scan = self._stops.push(text)
@@ -104,9 +114,21 @@ class Answer:
             return scan.text, True
         if batch.finish_reason:
             self.finish_reason = batch.finish_reason
+            if self._logprobs is not None:
+                self._logprobs.end()
             self._is_cut = batch.finish_reason != "stop"
             return scan.text + self._stops.flush(), True
         return scan.text, False
+
+    def _push_each(self, token_ids: Sequence[int], logprobs: Sequence[TokenLogprobs]) -> str:
+        """Detokenize token by token, to know which text is whose."""
+        if self._logprobs is None:
+            self._logprobs = LogprobQueue(self._tokenizer)
+        pieces: list[str] = []
+        for token_id, said in zip(token_ids, logprobs, strict=False):  # without the one that ends the sequence
+            pieces.append(self._detokenizer.push((token_id,)))
+            self._logprobs.push(token_id, said, pieces[-1])
+        return "".join(pieces)
 
     def _remember(self, next_turn: NextTurn) -> None:
         text = "".join(self._pieces)

@@ -7,12 +7,12 @@ wire format only; whether a prompt fits the model is checked where its tokens ar
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 import orjson
 
-from gateway import checks
+from gateway import checks, sampling_fields
 from gateway.chat_messages import parse_messages, parse_tools
 from gateway.conversation import Conversation
 from gateway.errors import InvalidRequestError
@@ -45,6 +45,13 @@ _HONOURED = frozenset(
         "stream",
         "stream_options",
         "ignore_eos",
+        "min_p",
+        "logit_bias",
+        "repetition_penalty",
+        "presence_penalty",
+        "frequency_penalty",
+        "logprobs",
+        "top_logprobs",
         "prompt",
         "diagnostics",
         "prompt_cache_options",
@@ -94,6 +101,13 @@ class ChatRequest:
     """Ignored, and counted."""
     num_body_bytes: int
     """Size of the body, which decides where the prompt is prepared."""
+    min_p: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    num_logprobs: int | None = None
+    """So many of the likeliest tokens to tell of with each one; None: no log probabilities."""
 
 
 def parse_chat_request(body: bytes) -> ChatRequest:
@@ -138,6 +152,12 @@ def request_of(
         diagnostics=_diagnostics(fields),
         unknown_fields=tuple(name for name in fields if name not in _HONOURED and name not in _NEUTRAL),
         num_body_bytes=num_body_bytes,
+        min_p=_optional(fields, "min_p", 0.0, sampling_fields.share),
+        logit_bias=_optional(fields, "logit_bias", {}, sampling_fields.logit_bias),
+        repetition_penalty=_optional(fields, "repetition_penalty", 1.0, sampling_fields.repetition_penalty),
+        presence_penalty=_optional(fields, "presence_penalty", 0.0, sampling_fields.penalty),
+        frequency_penalty=_optional(fields, "frequency_penalty", 0.0, sampling_fields.penalty),
+        num_logprobs=sampling_fields.num_logprobs(fields),
     )
 
 
@@ -267,11 +287,6 @@ def _include_usage(fields: Mapping[str, Any], *, stream: bool) -> bool:
 
 _NEUTRAL: Mapping[str, Callable[[Any], bool]] = {
     "n": lambda value: type(value) is int and value == 1,
-    "logprobs": lambda value: value is False,
-    "top_logprobs": lambda value: type(value) is int and value == 0,
-    "logit_bias": lambda value: value == {},
-    "presence_penalty": lambda value: type(value) in (int, float) and value == 0,
-    "frequency_penalty": lambda value: type(value) in (int, float) and value == 0,
     "response_format": lambda value: value == {"type": "text"},
     "functions": lambda value: value == [],
     "function_call": lambda value: value == "none",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
 
 from gateway.chat_wire import open_object, usage_of
 from gateway.errors import Problem
+from gateway.logprobs import Entry
 from gateway.sse import COMMENT_PING, DONE, data
 from gateway.wire import AnswerEnd, AnswerHead
 
@@ -44,9 +46,9 @@ class CompletionWire:
 
     def first(self) -> bytes:
         """Give the prompt back, if that was asked for."""
-        return self.text(self._echo) if self._echo else b""
+        return self.text(self._echo, None) if self._echo else b""
 
-    def text(self, text: str) -> bytes:
+    def text(self, text: str, logprobs: Sequence[Entry] | None) -> bytes:  # noqa: ARG002 -- it has none
         """Give more text."""
         return self._text + orjson.dumps(text) + self._text_end + b"}\n\n"
 

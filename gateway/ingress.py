@@ -187,6 +187,12 @@ class Ingress:
             top_k=chat.top_k,
             seed=chat.seed,
             ignore_eos=chat.ignore_eos,
+            min_p=chat.min_p,
+            logit_bias=chat.logit_bias,
+            repetition_penalty=chat.repetition_penalty,
+            presence_penalty=chat.presence_penalty,
+            frequency_penalty=chat.frequency_penalty,
+            num_logprobs=chat.num_logprobs,
         )
         heads = self._prompts.registered.heads if self._prompts else HeadIndex()
         request = self._hasher.request(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
 
 from gateway.error_shapes import anthropic_error
 from gateway.errors import Problem
+from gateway.logprobs import Entry
 from gateway.wire import AnswerEnd, AnswerHead
 
 _DELTA = (
@@ -38,7 +40,7 @@ class MessagesWire:
         """Nothing: all of it is out."""
         return b""
 
-    def text(self, text: str) -> bytes:
+    def text(self, text: str, logprobs: Sequence[Entry] | None) -> bytes:  # noqa: ARG002 -- it has none
         """Give more text."""
         return _DELTA + orjson.dumps(text) + b"}}\n\n"
 

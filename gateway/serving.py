@@ -271,7 +271,7 @@ class Serving(Generic[RequestT]):
                 await task.stream.write(opening)
             first = wire.first()
             async for text in answer.text():
-                await task.stream.write(first + wire.text(text))
+                await task.stream.write(first + wire.text(text, answer.take_logprobs()))
                 first = b""
                 if task.entry.request_body is not None:  # else an answer is not worth its memory
                     pieces.append(text)
@@ -327,7 +327,7 @@ async def _close_failed(task: _Task[RequestT], wire: Wire, error: Exception) -> 
 
 
 def _end_of(answer: Answer) -> AnswerEnd:
-    return AnswerEnd(answer.finish_reason, answer.stop, answer.num_tokens)
+    return AnswerEnd(answer.finish_reason, answer.stop, answer.num_tokens, answer.take_logprobs())
 
 
 def _note_end(entry: RequestEntry, answer: Answer, text: str) -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,7 @@ from gateway.token_bound import byte_chars, token_bound
 TokenArray = npt.NDArray[np.int32]
 
 _REPLACEMENT = "\ufffd"
+_LONE_BYTE = re.compile("<0x([0-9A-F]{2})>")
 _MAX_OPEN_CHARS = 3
 """A character has at most 4 bytes, so at most 3 lone bytes can still become one."""
 _SLIDE_AT_TOKENS = 16
@@ -65,8 +67,11 @@ class Tokenizer:
         self.opening_ids = _opening_ids(loaded)
         self._tokenizer = _bare(loaded)
         self.num_tokens = int(self._tokenizer.get_vocab_size(with_added_tokens=True))
-        self.bound = token_bound(orjson.loads(path.read_bytes()))
+        spec = orjson.loads(path.read_bytes())
+        self.bound = token_bound(spec)
+        self._bytes_of_chars = _spelling(spec.get("decoder"))
         added = self._tokenizer.get_added_tokens_decoder()
+        self._added_texts = {index: token.content for index, token in added.items()}
         self.added_tokens = [
             AddedToken(index, token.content, token.normalized, token.lstrip or token.rstrip, token.single_word)
             for index, token in added.items()
@@ -118,6 +123,19 @@ class Tokenizer:
     def names(self, token_ids: Sequence[int]) -> list[str | None]:
         """Give the vocabulary's spelling of each token; None: it has none of this number."""
         return [self._tokenizer.id_to_token(token) for token in token_ids]
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """Spell one token, which may be a part of a character; nothing where the vocabulary ends before its id."""
+        added = self._added_texts.get(token_id)
+        if added is not None:
+            return added.encode()
+        piece = self._tokenizer.id_to_token(token_id) or ""
+        if self._bytes_of_chars:
+            spelled = map(self._bytes_of_chars.get, piece)
+            return bytes(byte for byte in spelled if byte is not None)
+        if byte := _LONE_BYTE.fullmatch(piece):
+            return bytes.fromhex(byte[1])
+        return piece.replace("▁", " ").encode()
 
     @functools.cached_property
     def char_endings(self) -> Sequence[Sequence[int]]:
@@ -205,6 +223,14 @@ class Detokenizer:
             self._border = 0
         if is_whole:
             self._border = len(self._window)
+
+
+def _spelling(decoder: Mapping[str, Any] | None) -> Mapping[str, int]:
+    """Map characters of the vocabulary to the bytes that they stand for; empty: it is spelled in plain text."""
+    parts = (decoder or {}).get("decoders", [decoder])
+    if any(part and part["type"] == "ByteLevel" for part in parts):
+        return {char: byte for byte, char in byte_chars().items()}
+    return {}
 
 
 def _read(path: Path) -> tokenizers.Tokenizer:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from gateway.backends.base import Admission
 from gateway.errors import Problem
+from gateway.logprobs import Entry
 from prefixcache.interface import Reason
 from prefixcache.reasons import main_reason
 
@@ -37,6 +38,8 @@ class AnswerEnd:
     """The stop string that ended it."""
     num_tokens: int
     """Generated."""
+    logprobs: Sequence[Entry] | None = None
+    """Of the tokens that no text was printed for yet; None: not asked for."""
 
 
 class Wire(Protocol):
@@ -59,8 +62,8 @@ class Wire(Protocol):
         """Print what goes out together with the first text, or with the end where there is none."""
         ...
 
-    def text(self, text: str) -> bytes:
-        """Print more text."""
+    def text(self, text: str, logprobs: Sequence[Entry] | None) -> bytes:
+        """Print more text; log probabilities are None where they were not asked for."""
         ...
 
     def end(self, end: AnswerEnd) -> bytes:

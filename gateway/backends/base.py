@@ -24,6 +24,13 @@ class Sampling:
     top_k: int = 0
     seed: int | None = None
     ignore_eos: bool = False
+    min_p: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    num_logprobs: int | None = None
+    """So many of the likeliest tokens to tell of with each one; None: no log probabilities."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -49,12 +56,23 @@ class Admission:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """How likely a token was to the model: natural logarithms."""
+
+    logprob: float
+    likeliest: Sequence[tuple[int, float]]
+    """Tokens and theirs, likeliest first."""
+
+
+@dataclass(frozen=True, slots=True)
 class TokenBatch:
     """Tokens that arrived together."""
 
     token_ids: Sequence[int]
     finish_reason: str | None
     """`stop`: the model ended, and the last token is its end-of-sequence token. `length`. None: there is more."""
+    logprobs: Sequence[TokenLogprobs] | None = None
+    """One a token; None: not asked for."""
 
 
 class Generation(Protocol):

@@ -5,21 +5,29 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engine.batch import ScheduledRequest
+from engine.logit_edits import edits_of
 from engine.messages import SamplingParams
-from engine.sampler import NOT_FINITE, Sampler, _keep_nucleus, _nucleus_threshold, uniform
+from engine.sampler import NOT_FINITE, Sampler, _edit, _keep_nucleus, _nucleus_threshold, uniform
 
 
-def make_request(*, seed=0, position=1, temperature=1.0, **sampling):
+def make_request(*, seed=0, position=1, temperature=1.0, prompt=(), answer=(), **sampling):
+    params = SamplingParams(max_tokens=1, temperature=temperature, **sampling)
+    edits = edits_of(params, np.array(prompt, dtype=np.int32))
+    for token in answer if edits is not None else ():
+        edits.append(token)
     return ScheduledRequest(
         request_id="r",
         token_ids=np.zeros(1, dtype=np.int32),
         num_computed_tokens=position - 1,
         block_ids=[0],
-        sampling=SamplingParams(max_tokens=1, temperature=temperature, **sampling),
+        sampling=params,
         seed=seed,
         sample=True,
+        edits=edits,
     )
 
 
@@ -63,6 +71,12 @@ def test_draws_follow_the_distribution(temperature, expected):
         ({"top_p": 1e-9}, {0}),
         ({"top_k": 2, "top_p": 0.6}, {0}),  # top_p acts on what top_k left: 0.5 of 0.8
         ({"top_k": 2, "top_p": 0.65}, {0, 1}),
+        ({"min_p": 0.59}, {0, 1}),  # 0.3 is 0.6 of the likeliest
+        ({"min_p": 0.61}, {0}),
+        ({"min_p": 0.1}, {0, 1, 2, 3}),
+        ({"min_p": 1.0}, {0}),
+        ({"min_p": 0.61, "temperature": 2.0}, {0, 1}),  # of the scaled ones: 0.6 is 0.77 now
+        ({"min_p": 0.5, "top_p": 0.62}, {0}),  # top_p acts on what min_p left: 0.5 of 0.8
     ],
 )
 def test_cut_offs_keep_exactly_the_likely_tokens(sampling, kept):
@@ -111,6 +125,8 @@ def draw_plainly(logits, request):
     """One row, token by token: the readable answer."""
     sampling = request.sampling
     scaled = logits / np.float32(sampling.temperature)
+    if sampling.min_p:
+        scaled[scaled < scaled.max() + np.float32(np.log(sampling.min_p))] = -torch.inf
     order = scaled.argsort(descending=True, stable=True).tolist()
     if 0 < sampling.top_k < len(scaled):
         scaled[scaled < scaled[order[sampling.top_k - 1]]] = -torch.inf
@@ -136,10 +152,11 @@ def draw_plainly(logits, request):
 def test_a_mixed_batch_draws_what_each_row_draws_alone(vocab_size):
     torch.manual_seed(vocab_size)
     settings = [
-        {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+        {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
         for temperature in (0.0, 0.3, 1.0, 1.7)
         for top_k in (0, 1, 40, 301)
         for top_p in (1.0, 0.3, 0.97)
+        for min_p in (0.0, 0.2)
     ]
     requests = [make_request(seed=i, position=i + 1, **sampling) for i, sampling in enumerate(settings)]
     logits = torch.randn(len(requests), vocab_size) * torch.rand(len(requests), 1) * 4  # flat rows and steep ones
@@ -152,8 +169,10 @@ def test_a_mixed_batch_draws_what_each_row_draws_alone(vocab_size):
 
 def test_on_a_device_nothing_is_read_back():
     """A tensor on the meta device has no values: whatever looked at one would raise."""
+    edited = {"min_p": 0.1, "presence_penalty": 1.0, "logit_bias": {7: 2.0}, "answer": [3, 3, 4]}
     requests = [
-        make_request(temperature=t, top_k=k, top_p=p) for t, k, p in ((0.0, 0, 1.0), (1.0, 40, 0.9), (0.5, 0, 0.5))
+        make_request(temperature=t, top_k=k, top_p=p, **edited)
+        for t, k, p in ((0.0, 0, 1.0), (1.0, 40, 0.9), (0.5, 0, 0.5))
     ]
     logits = torch.randn(3, 5000, device="meta")
     assert Sampler().sample(logits, requests).device.type == "meta"
@@ -166,3 +185,61 @@ def test_the_whole_sort_of_a_device_keeps_what_the_guesses_of_a_cpu_keep():
     top_p = torch.linspace(0.05, 1.0, 30, dtype=torch.float64)[:, None]
     threshold, _ = _nucleus_threshold(probabilities, top_p, 5000)
     assert torch.equal(_keep_nucleus(probabilities, top_p), probabilities.masked_fill(probabilities < threshold, 0.0))
+
+
+def edit_plainly(logits, request_fields):
+    """One row, token by token, as the API's fields are explained to users."""
+    prompt, answer = request_fields["prompt"], request_fields["answer"]
+    edited = logits.clone()
+    for token in range(len(logits)):
+        value = logits[token] + np.float32(request_fields["logit_bias"].get(token, 0.0))
+        if token in prompt or token in answer:
+            repetition = np.float32(request_fields["repetition_penalty"])
+            value = value / repetition if value > 0 else value * repetition
+        count = answer.count(token)
+        presence, frequency = request_fields["presence_penalty"], request_fields["frequency_penalty"]
+        edited[token] = value - np.float32(presence * (count > 0) + frequency * count)
+    return edited
+
+
+VOCAB_SIZE = 40
+TOKENS = st.integers(0, VOCAB_SIZE - 1)
+EDITS = st.fixed_dictionaries(
+    {
+        "prompt": st.lists(TOKENS, max_size=20),
+        "answer": st.lists(TOKENS, max_size=30),
+        "logit_bias": st.dictionaries(TOKENS, st.floats(-100, 100, width=32), max_size=4),
+        "repetition_penalty": st.sampled_from([1.0, 0.5, 1.3, 10.0]),
+        "presence_penalty": st.sampled_from([0.0, -2.0, 0.7]),
+        "frequency_penalty": st.sampled_from([0.0, 2.0, -0.3]),
+    }
+)
+
+
+@given(st.lists(EDITS, min_size=1, max_size=5), st.integers(0, 2**32), st.sampled_from([0.0, 0.8]))
+def test_bias_and_penalties_do_what_they_say_and_only_to_their_row(rows, seed, temperature):
+    logits = torch.randn(len(rows), VOCAB_SIZE, generator=torch.Generator().manual_seed(seed)) * 4
+    given_logits = logits.clone()
+    requests = [make_request(temperature=temperature, **row) for row in rows]
+    expected = torch.stack([edit_plainly(row, fields) for row, fields in zip(logits, rows, strict=True)])
+    assert torch.equal(_edit(logits, requests), expected)
+    tokens = sample(logits, requests)
+    assert torch.equal(logits, given_logits), "others look at the model's own"
+    for row, token, request in zip(expected, tokens, requests, strict=True):
+        assert token == (draw_plainly(row, request) if temperature else int(row.argmax()))
+
+
+def test_a_long_answer_outgrows_no_table():
+    answer = list(range(1000)) * 2
+    fields = {"prompt": [1, 2], "answer": answer, "logit_bias": {999: 1.0, 1500: -1.0}, "repetition_penalty": 2.0}
+    fields |= {"presence_penalty": 0.5, "frequency_penalty": 0.25}
+    logits = torch.linspace(5.0, -5.0, 2000)
+    columns = make_request(**fields).edits.columns
+    assert len(set(columns[0])) == columns.shape[1] == 1001
+    assert sample(logits[None], [make_request(temperature=0.0, **fields)]) == [
+        int(edit_plainly(logits, fields).argmax())
+    ]
+
+
+def test_nothing_is_kept_for_who_asks_for_nothing():
+    assert make_request(min_p=0.5, top_k=3, prompt=[1, 2]).edits is None

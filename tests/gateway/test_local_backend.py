@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import random
 import signal
@@ -20,12 +21,13 @@ from gateway.backends.base import (
     GenerationRequest,
     RequestRejectedError,
     Sampling,
+    TokenLogprobs,
 )
 from gateway.backends.local import LocalBackend, Supervision
 from gateway.errors import problem_of
 from prefixcache.hashing import hash_blocks, namespace
 from prefixcache.interface import Scope
-from tests.support.chain_runner import expected_tokens
+from tests.support.chain_runner import VOCAB_SIZE, expected_tokens
 from tests.support.chain_worker import COMMAND
 from tests.support.processes import is_running
 
@@ -82,6 +84,24 @@ async def test_backend_generates_and_reuses_a_prefix(start: Start) -> None:
     assert (generation.admission.num_prompt_tokens, generation.admission.num_cached_tokens) == (59, 56)
     generation.abort()
     generation.abort()
+
+
+async def test_backend_hands_on_logprobs_and_refuses_a_bias_outside_the_vocabulary(start: Start) -> None:
+    backend = await start()
+    await backend.wait_settled()
+    prompt = list(range(1, 20))
+    request = request_of(backend, prompt)
+    asked = dataclasses.replace(request.sampling, num_logprobs=2, logit_bias={VOCAB_SIZE - 1: 1.0})
+    generation = await backend.generate(dataclasses.replace(request, sampling=asked))
+    batches = [batch async for batch in generation]
+    assert [said for batch in batches for said in batch.logprobs or ()] == [
+        TokenLogprobs(-token / 8, [(0, 0.0), (1, -1.0)]) for token in expected_tokens(prompt, 20)
+    ]
+    assert all(len(batch.token_ids) == len(batch.logprobs or ()) for batch in batches)
+    outside = dataclasses.replace(asked, logit_bias={VOCAB_SIZE: 1.0})
+    with pytest.raises(RequestRejectedError, match=f"logit_bias: got token {VOCAB_SIZE}") as caught:
+        await backend.generate(dataclasses.replace(request, sampling=outside))
+    assert caught.value.param == "logit_bias"
 
 
 async def test_backend_not_ready_is_unavailable(start: Start) -> None:

@@ -11,6 +11,7 @@ import pytest
 from gateway.app import create_app
 from gateway.model_files import ModelFiles
 from gateway.settings import Settings
+from gateway.tokenizer import Tokenizer
 from tests.gateway.support.fake_backend import FakeBackend
 from tests.gateway.support.server import running
 
@@ -56,6 +57,42 @@ async def test_async_client_streams_with_usage_and_extensions(base_url: str, bac
     assert chunks[-1].choices == []
     assert chunks[-1].usage.completion_tokens == len(backend.reply)
     assert (backend.requests[0].sampling.top_k, backend.requests[0].sampling.ignore_eos) == (5, True)
+
+
+async def test_sampling_fields_reach_the_engine(base_url: str, backend: FakeBackend) -> None:
+    async with openai.AsyncOpenAI(base_url=base_url, api_key="ignored", max_retries=0) as client:
+        await client.chat.completions.create(
+            model="tiny",
+            messages=MESSAGES,
+            presence_penalty=0.5,
+            frequency_penalty=-1,
+            logit_bias={"7": -100, "9": 0, "8": 2.5},
+            extra_body={"min_p": 0.1, "repetition_penalty": 1.2},
+        )
+    sampling = backend.requests[0].sampling
+    assert (sampling.presence_penalty, sampling.frequency_penalty) == (0.5, -1)
+    assert (sampling.min_p, sampling.repetition_penalty) == (0.1, 1.2)
+    assert sampling.logit_bias == {7: -100, 8: 2.5}
+    assert sampling.num_logprobs is None
+
+
+async def test_logprobs_come_whole_and_streamed(base_url: str, backend: FakeBackend, tokenizer: Tokenizer) -> None:
+    asked = {"model": "tiny", "messages": MESSAGES, "logprobs": True, "top_logprobs": 2}
+    async with openai.AsyncOpenAI(base_url=base_url, api_key="ignored", max_retries=0) as client:
+        completion = await client.chat.completions.create(**asked)
+        chunks = [chunk async for chunk in await client.chat.completions.create(**asked, stream=True)]
+    entries = completion.choices[0].logprobs.content
+    assert [entry.logprob for entry in entries] == [-token / 8 for token in backend.reply[:-1]]
+    assert "".join(entry.token for entry in entries) == REPLY
+    first, token = entries[0], backend.reply[0]
+    assert bytes(first.bytes) == tokenizer.decode([token]).encode()
+    assert [(other.token, other.logprob) for other in first.top_logprobs] == [
+        (tokenizer.decode([token]), -token / 8),
+        (tokenizer.decode([token + 1]), -token / 8 - 1),
+    ]
+    said = [chunk.choices[0] for chunk in chunks if chunk.choices[0].delta.content]
+    assert all("".join(entry.token for entry in choice.logprobs.content) == choice.delta.content for choice in said)
+    assert [entry for choice in said for entry in choice.logprobs.content] == entries
 
 
 async def test_async_stream_helper_gives_the_final_message(base_url: str) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from engine.batch import ScheduledRequest, SchedulerOutput, StepOutput
+from engine.messages import TokenLogprobs
 from engine.request import seed_of_answer
 
 VOCAB_SIZE = 1000
@@ -43,6 +44,11 @@ def expected_tokens(prompt: Sequence[int], num_tokens: int, *, seed: int | None 
         answer.append(_token(digest, seed))
         digest = _mix(digest, answer[-1])
     return answer
+
+
+def expected_logprobs(token: int, num: int) -> TokenLogprobs:
+    """What it says of a token: a number that no other has."""
+    return TokenLogprobs(-token / 8, list(range(num)), [-float(rank) for rank in range(num)])
 
 
 class ChainRunner:
@@ -78,13 +84,15 @@ class ChainRunner:
         for copy in output.copies:
             src, dst = copy.src * self.block_size, copy.dst * self.block_size
             self.slots[dst : dst + copy.num_tokens] = self.slots[src : src + copy.num_tokens]
-        sampled = {}
+        sampled, logprobs = {}, {}
         for request in output.requests:
             digest = self._extend(request)
             if request.sample:
                 seed = 0 if request.sampling.seed is None else request.seed
-                sampled[request.request_id] = _token(digest, seed)
-        return StepOutput(sampled)
+                sampled[request.request_id] = token = _token(digest, seed)
+                if (num := request.sampling.num_logprobs) is not None:
+                    logprobs[request.request_id] = expected_logprobs(token, num)
+        return StepOutput(sampled, logprobs=logprobs)
 
     def _extend(self, request: ScheduledRequest) -> int:
         position = request.num_computed_tokens

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from gateway.backends.base import Admission, BackendError, TokenBatch
+from gateway.backends.base import Admission, BackendError, TokenBatch, TokenLogprobs
 
 
 class LocalGeneration:
@@ -15,6 +15,7 @@ class LocalGeneration:
         self._abort = abort
         self._admitted: asyncio.Future[Admission] = asyncio.get_running_loop().create_future()
         self._tokens: list[int] = []
+        self._logprobs: list[TokenLogprobs] | None = None
         self._finish_reason: str | None = None
         self._error: BackendError | None = None
         self._news = asyncio.Event()
@@ -34,9 +35,10 @@ class LocalGeneration:
             await self._news.wait()
             self._news.clear()
             tokens, self._tokens = self._tokens, []
+            logprobs, self._logprobs = self._logprobs, None
             reason = self._finish_reason
             if tokens or reason is not None:
-                yield TokenBatch(tokens, reason)
+                yield TokenBatch(tokens, reason, logprobs)
             if reason is not None:
                 return
             if self._error is not None:
@@ -51,9 +53,13 @@ class LocalGeneration:
         if not self._admitted.done():
             self._admitted.set_result(admission)
 
-    def push(self, token_ids: Sequence[int], finish_reason: str | None) -> None:
-        """Enter new tokens."""
+    def push(
+        self, token_ids: Sequence[int], finish_reason: str | None, logprobs: Sequence[TokenLogprobs] | None = None
+    ) -> None:
+        """Enter new tokens, all of a request's with log probabilities or none."""
         self._tokens.extend(token_ids)
+        if logprobs is not None:
+            self._logprobs = [*(self._logprobs or ()), *logprobs]
         self._finish_reason = finish_reason
         self._news.set()
 

@@ -39,12 +39,14 @@ from engine.messages import (
     decode_from_worker,
     encode,
 )
+from engine.messages import TokenLogprobs as EngineLogprobs
 from gateway.backends.base import (
     Admission,
     BackendFailedError,
     BackendOverloadedError,
     GenerationRequest,
     RequestRejectedError,
+    TokenLogprobs,
 )
 from gateway.backends.control import HashedPrompt
 from gateway.backends.local.generation import LocalGeneration
@@ -235,7 +237,8 @@ class WorkerLife:
             return  # aborted; the worker had not heard of it yet
         if output.finish_reason is not None:
             del self._generations[output.request_id]
-        generation.push(output.token_ids, output.finish_reason)
+        told = None if output.logprobs is None else [_logprobs(said) for said in output.logprobs]
+        generation.push(output.token_ids, output.finish_reason, told)
 
     def _answer(self, call_id: int, said: EngineSnapshot | Outcome) -> None:
         answer = self._questions.pop(call_id, None)
@@ -272,6 +275,10 @@ def prompt_fields(prompt: HashedPrompt) -> dict[str, Any]:
         "scopes": list(prompt.scopes),
         "hash_epoch": prompt.hash_epoch,
     }
+
+
+def _logprobs(said: EngineLogprobs) -> TokenLogprobs:
+    return TokenLogprobs(said.logprob, list(zip(said.top_ids, said.top_logprobs, strict=True)))
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

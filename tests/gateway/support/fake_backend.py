@@ -14,6 +14,7 @@ from gateway.backends.base import (
     GenerationRequest,
     ModelInfo,
     TokenBatch,
+    TokenLogprobs,
 )
 from gateway.backends.control import ExplainedRequest
 from prefixcache.interface import PrefixCacheConfig
@@ -145,6 +146,12 @@ class FakeBackend(FakeControl):
         return admission
 
 
+def logprobs_of(token: int, num: int) -> TokenLogprobs:
+    """The token itself is the likeliest, the ids after it follow."""
+    likeliest = [(token + rank, -token / 8 - rank) for rank in range(num)]
+    return TokenLogprobs(-token / 8, likeliest)
+
+
 class FakeGeneration:
     """Hands out the reply, batch by batch."""
 
@@ -167,7 +174,8 @@ class FakeGeneration:
             if start + backend.batch_size >= len(reply):
                 reason = "stop" if ended else "length"
                 backend.live.discard(request.request_id)
-            yield TokenBatch(batch, reason)
+            num = request.sampling.num_logprobs
+            yield TokenBatch(batch, reason, None if num is None else [logprobs_of(token, num) for token in batch])
 
     def abort(self) -> None:
         self._backend.abort(self._request.request_id)
