@@ -24,6 +24,8 @@ from gateway.explain.diagnostics import Diagnostics
 from gateway.explain.records import PromptRecords
 from gateway.explain.report import MissReports
 from gateway.ingress import Ingress
+from gateway.limits.limiter import Limiter
+from gateway.limits.limits import LimitBook
 from gateway.metrics import GatewayMetrics
 from gateway.middleware import BodyLimit, RequestContext
 from gateway.model_files import ModelFiles
@@ -41,6 +43,7 @@ from gateway.rendering import PromptRenderer
 from gateway.routes.admin import admin_router
 from gateway.routes.system import SystemRoutes
 from gateway.settings import Settings
+from gateway.storage.limit_settings import LimitSettings
 from gateway.storage.rule_settings import RuleSettings
 from gateway.storage.store import Store
 from gateway.template import ChatTemplate
@@ -88,8 +91,11 @@ def create_app(
     threads = PromptThreads()
     recent, records = RecentRequests(), PromptRecords()
     modes, renderer, hasher = RuleModes(rules or built_in_rules()), PromptRenderer(template, tokenizer), PrefixHasher()
-    prompts = rule_settings = None
+    limit_book = LimitBook(settings.default_limits)
+    prompts = rule_settings = limit_settings = None
     if store is not None:
+        limit_settings = LimitSettings(store.database, limit_book)
+        store.keep_fresh(limit_settings.refresh)
         rule_settings = RuleSettings(store.database, modes)
         store.keep_fresh(rule_settings.refresh)  # before the prompts, whose canonical form follows from the modes
         compiler = PromptCompiler(modes, renderer)
@@ -113,6 +119,7 @@ def create_app(
         ingress=ingress,
         tokenizer=tokenizer,
         authenticator=authenticator,
+        limiter=Limiter(limit_book, note_refusal=metrics.count_limited),
         metrics=metrics,
         recent=recent,
         accounting=accounting,
@@ -133,6 +140,7 @@ def create_app(
         store=store,
         prompts=prompts,
         rules=rule_settings,
+        limits=limit_settings,
         modes=modes,
         template=verdict,
         accounting=accounting,

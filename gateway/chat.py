@@ -27,6 +27,7 @@ from gateway.errors import GatewayError, ModelNotFoundError, problem_of, shown
 from gateway.explain.diagnostics import Diagnostics
 from gateway.explain.records import PromptRecord
 from gateway.ingress import Ingress, PreparedPrompt
+from gateway.limits.limiter import Limiter, Ticket
 from gateway.metrics import GatewayMetrics
 from gateway.recent import RecentRequests
 from gateway.request_entry import RequestEntry
@@ -49,6 +50,7 @@ class ChatServices:
     ingress: Ingress
     tokenizer: Tokenizer
     authenticator: Authenticator
+    limiter: Limiter
     metrics: GatewayMetrics
     recent: RecentRequests
     accounting: Accounting
@@ -67,6 +69,7 @@ class _Task:
     """For the log; its request id is the client's, or made for it; the engine's is the completion's."""
     chat: ChatRequest
     identity: Identity
+    ticket: Ticket
     head: AnswerHead
     arrived_at: float
     stream: EventStream
@@ -87,7 +90,8 @@ class ChatCompletions:
         identity = services.authenticator.identify(Headers(scope=scope))
         entry = RequestEntry(request_id, PATH, identity.tenant, identity.key_id, created_at=time.time())
         try:
-            await self._serve(entry, identity, arrived_at, receive, send)
+            with services.limiter.admit(identity) as ticket:
+                await self._serve(entry, identity, ticket, arrived_at, receive, send)
         except ClientDisconnectedError:
             services.metrics.aborted_requests.inc()
             logger.info("client gone")
@@ -100,7 +104,7 @@ class ChatCompletions:
                 services.log.record(entry)
 
     async def _serve(
-        self, entry: RequestEntry, identity: Identity, arrived_at: float, receive: Receive, send: Send
+        self, entry: RequestEntry, identity: Identity, ticket: Ticket, arrived_at: float, receive: Receive, send: Send
     ) -> None:
         services = self._services
         body = await read_body(receive)
@@ -117,7 +121,7 @@ class ChatCompletions:
         stream = EventStream(send, services.clock)
         tick = services.ping_seconds / 3
         await run_until_disconnect(
-            self._answer(_Task(entry, chat, identity, head, arrived_at, stream, send)),
+            self._answer(_Task(entry, chat, identity, ticket, head, arrived_at, stream, send)),
             receive,
             idle_seconds=tick,
             on_idle=lambda: stream.ping(services.ping_seconds - tick),
@@ -136,6 +140,7 @@ class ChatCompletions:
         prepared = await services.ingress.prepare(
             task.head.completion_id, task.chat, route=PATH, identity=task.identity, model=model
         )
+        task.ticket.reserve(len(prepared.request.token_ids) + prepared.request.sampling.max_tokens)
         handed_over_at = services.clock()
         generation = await services.backend.generate(prepared.request)
         entry = task.entry
@@ -165,6 +170,7 @@ class ChatCompletions:
             try:
                 await respond(task, answer, report, record)
             finally:
+                _give_back(task, answer)
                 entry.num_output_tokens = answer.num_tokens
                 entry.first_token_seconds = answer.first_token_seconds
         finally:
@@ -191,13 +197,14 @@ class ChatCompletions:
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),
             (b"x-prefixgate-cache", report),
+            *task.ticket.headers(),
         ]
         await task.send({"type": "http.response.start", "status": 200, "headers": headers})
         await task.send({"type": "http.response.body", "body": body})
 
     async def _stream(self, task: _Task, answer: Answer, report: bytes, record: PromptRecord) -> None:
         chunks = ChunkWriter(task.head, include_usage=task.chat.include_usage)
-        await task.stream.start([(b"x-prefixgate-cache", report)])
+        await task.stream.start([(b"x-prefixgate-cache", report), *task.ticket.headers()])
         pieces: list[str] = []
         role = chunks.role()  # sent with the first text: a client that times its first chunk times a token
         try:
@@ -208,11 +215,11 @@ class ChatCompletions:
                     pieces.append(text)
         except (GatewayError, BackendError) as error:
             logger.warning("failed while streaming: %s", error)
-            await self._close_failed(task, error)
+            await self._close_failed(task, answer, error)
             return
         except Exception as error:
             logger.exception("failed while streaming")
-            await self._close_failed(task, error)
+            await self._close_failed(task, answer, error)
             return
         self._note_end(task, answer, "".join(pieces))
         end = role + chunks.finish(answer.finish_reason, await self._diagnostics(task, record))
@@ -224,16 +231,24 @@ class ChatCompletions:
         wanted = task.chat.diagnostics
         return {} if wanted is None else await self._services.diagnostics.fields(wanted, record)
 
-    async def _close_failed(self, task: _Task, error: Exception) -> None:
+    async def _close_failed(self, task: _Task, answer: Answer, error: Exception) -> None:
         problem = problem_of(error)
+        _give_back(task, answer)
         task.entry.fail(problem)
         await task.stream.close(data(problem.body))
 
     def _note_end(self, task: _Task, answer: Answer, text: str) -> None:
+        _give_back(task, answer)
         task.entry.status = 200
         task.entry.finish_reason = answer.finish_reason
         if task.entry.request_body is not None:
             task.entry.answer_text = text
+
+
+def _give_back(task: _Task, answer: Answer) -> None:
+    """Settle with the limits, before the last bytes go out: whoever has them may ask again at once."""
+    task.ticket.settle(answer.admission.num_prompt_tokens + answer.num_tokens)
+    task.ticket.close()
 
 
 def _record_of(task: _Task, prepared: PreparedPrompt, admission: Admission) -> PromptRecord:
