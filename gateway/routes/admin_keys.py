@@ -86,7 +86,7 @@ def add_key_routes(router: APIRouter, store: Store) -> None:
     async def rotate_key(request: Request, key_id: str) -> Json:
         body = await read_body(request, RotateBody)
         made = await store.keys.rotate(author_of(request), key_id, grace_seconds=body.grace_seconds)
-        await store.ring.refresh()
+        await store.refresh()  # the limits too, which the new key has from the old one
         return _new_key(made)
 
     @router.post("/keys/{key_id}/expire")
