@@ -87,12 +87,12 @@ class Limiter:
                     param="max_tokens",
                 )
         self._take(allowance, allowance.tokens, num_tokens)
-        return [_Reservation(window, self._counters.get_expiry(_counter_key(window))) for window in allowance.tokens]
+        return [_Reservation(window, self._counters.get_expiry(window.item.key)) for window in allowance.tokens]
 
     def _correct(self, reservations: Iterable[_Reservation], num_tokens: int) -> None:
         """Count more, or less, in windows that still run."""
         for reservation in reservations:
-            self._counters.correct(_counter_key(reservation.window), reservation.ends_at, num_tokens)
+            self._counters.correct(reservation.window.item.key, reservation.ends_at, num_tokens)
 
     def _release(self, allowance: Allowance) -> None:
         for slots in allowance.slots:
@@ -102,11 +102,7 @@ class Limiter:
 
     def _take(self, allowance: Allowance, windows: tuple[Window, ...], cost: int) -> None:
         """Count in all windows or, where one is full, in none."""
-        full = [
-            (self._state(window), window)
-            for window in windows
-            if not self._strategy.test(window.item, window.key, cost=cost)
-        ]
+        full = [(self._state(window), window) for window in windows if not self._strategy.test(window.item, cost=cost)]
         if full:
             state, window = max(full, key=lambda pair: pair[0].reset_seconds)
             wait = max(1, math.ceil(state.reset_seconds))
@@ -117,7 +113,7 @@ class Limiter:
                 wait,
             )
         for window in windows:
-            self._strategy.hit(window.item, window.key, cost=cost)
+            self._strategy.hit(window.item, cost=cost)
 
     def _refusal(self, allowance: Allowance, name: str, message: str, retry_after_seconds: int) -> RateLimitError:
         self._note_refusal(name)
@@ -131,7 +127,7 @@ class Limiter:
         )
 
     def _state(self, window: Window) -> RateState:
-        resets_at, remaining = self._strategy.get_window_stats(window.item, window.key)
+        resets_at, remaining = self._strategy.get_window_stats(window.item)
         return RateState(window.item.amount, int(remaining), max(0.0, resets_at - self._clock()))
 
 
@@ -185,8 +181,3 @@ class Ticket:
 def _spelled(window: Window) -> str:
     what, _, span = window.name.partition("_per_")
     return f"this {window.owner} may use {window.item.amount} {what} a {span}"
-
-
-def _counter_key(window: Window) -> str:
-    """Name the counter as the strategy does."""
-    return window.item.key_for(window.key)

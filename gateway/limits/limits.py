@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import NamedTuple
 
-from limits import RateLimitItem, RateLimitItemPerDay, RateLimitItemPerMinute
+from limits import RateLimitItemPerMinute
 
 from gateway.auth import Identity
 
@@ -26,7 +26,25 @@ class Limits:
     """Requests at the same time."""
 
 
+_DAY_MINUTES = 24 * 60
 LIMIT_NAMES = tuple(field.name for field in fields(Limits))
+
+
+class CountedItem(RateLimitItemPerMinute):
+    """What the library counts, with the name of its counter: the library would put that together at every call.
+
+    The limit is part of the name, so one that is changed begins to count anew.
+    """
+
+    __slots__ = ("key",)
+
+    def __init__(self, amount: int, minutes: int, name: str) -> None:
+        super().__init__(amount, minutes)
+        self.key = f"{name}/{amount}"
+
+    def key_for(self, *_: bytes | str | int | float) -> str:
+        """Name the counter."""
+        return self.key
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +55,7 @@ class Window:
     """Such as `requests_per_minute`."""
     owner: str
     """`tenant` or `key`."""
-    item: RateLimitItem
-    key: str
-    """Of its counter. The limit itself is part of it: one that is changed begins to count anew."""
+    item: CountedItem
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,19 +100,17 @@ class LimitBook:
         if identity.key_id is not None:
             owned.append(("key", identity.key_id, Limits(**self._keys.get(identity.key_id, {}))))
         allowance = Allowance(
-            requests=_windows(owned, RateLimitItemPerMinute, "requests_per_minute")
-            + _windows(owned, RateLimitItemPerDay, "requests_per_day"),
-            tokens=_windows(owned, RateLimitItemPerMinute, "tokens_per_minute")
-            + _windows(owned, RateLimitItemPerDay, "tokens_per_day"),
+            requests=_windows(owned, "requests_per_minute", 1) + _windows(owned, "requests_per_day", _DAY_MINUTES),
+            tokens=_windows(owned, "tokens_per_minute", 1) + _windows(owned, "tokens_per_day", _DAY_MINUTES),
             slots=tuple(Slots(owner, own.concurrency, who) for owner, who, own in owned if own.concurrency is not None),
         )
         return allowance if any(allowance) else None
 
 
-def _windows(owned: list[tuple[str, str, Limits]], kind: type[RateLimitItem], name: str) -> tuple[Window, ...]:
+def _windows(owned: list[tuple[str, str, Limits]], name: str, minutes: int) -> tuple[Window, ...]:
     windows = []
     for owner, who, own in owned:
         amount: int | None = getattr(own, name)
         if amount is not None:
-            windows.append(Window(name, owner, kind(amount), f"{who}/{name}"))
+            windows.append(Window(name, owner, CountedItem(amount, minutes, f"{who}/{name}")))
     return tuple(windows)

@@ -16,12 +16,11 @@ TABLES = ("tenants", "keys")
 def upgrade() -> None:
     """Add the columns; who stands there has none."""
     for name in TABLES:
-        with op.batch_alter_table(name) as table:
-            table.add_column(sa.Column("limits", sa.JSON(), nullable=True))
+        op.add_column(name, sa.Column("limits", sa.JSON(), nullable=True))
 
 
 def downgrade() -> None:
     """Drop them."""
     for name in reversed(TABLES):
-        with op.batch_alter_table(name) as table:
-            table.drop_column("limits")
+        # Not in a batch: that would drop and make the table anew, to which others refer.
+        op.drop_column(name, "limits")

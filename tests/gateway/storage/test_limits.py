@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gateway.storage import migrate
 from tests.gateway.support.server import until
 from tests.gateway.support.stored_gateway import Gateway, OpenGateway
 
@@ -74,6 +75,17 @@ async def test_limit_of_one_gateway_is_in_force_on_another(open_gateway: OpenGat
         await other.store.refresh()
         assert (await other.chat(key)).headers["x-ratelimit-remaining-requests"] == "4"
         assert (await one.chat(key)).headers["x-ratelimit-remaining-requests"] == "4"  # each counts for itself
+
+
+async def test_tables_with_tenants_and_keys_go_back_a_revision_and_forth(gateway: Gateway) -> None:
+    _, path = await made_key(gateway)
+    await limit(gateway, "/tenants/acme", concurrency=4)
+    database = gateway.store.database
+    await migrate.downgrade(database, "0002")
+    await migrate.upgrade(database)
+    assert await migrate.differences(database) == []
+    assert (await gateway.admin.get("/tenants/acme")).json()["limits"] == {}
+    assert (await gateway.admin.get(path)).json()["state"] == "active"
 
 
 async def test_change_is_in_the_audit_log(gateway: Gateway) -> None:
