@@ -81,7 +81,9 @@ class ConflictError(GatewayError):
 class RateLimitError(GatewayError):
     """The tenant or key asked for all that it may, for now."""
 
-    def __init__(self, message: str, *, retry_after_seconds: int, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
+    def __init__(
+        self, message: str, *, retry_after_seconds: int = 1, headers: Sequence[tuple[bytes, bytes]] = ()
+    ) -> None:
         super().__init__(message)
         self.retry_after_seconds = retry_after_seconds
         self.headers = headers
