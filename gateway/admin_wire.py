@@ -23,6 +23,7 @@ MAX_NAME_CHARS = 100
 MAX_MODELS = 100
 _MAX_PAGE = 1000
 _ID = re.compile(r"(?:tnt|key|pmt)_")
+_MAX_AMOUNT = 10**15
 _YEAR_SECONDS = 366 * 86400.0
 
 T = TypeVar("T", bound=BaseModel)
@@ -77,6 +78,30 @@ class ExpireBody(Body):
     """`POST /keys/{id}/expire`; null: never."""
 
     expires_at: AwareDatetime | None
+
+
+_Amount = Annotated[int, Field(ge=1, le=_MAX_AMOUNT, strict=True)] | None
+
+
+class LimitFields(Body):
+    """What is to change; null: no limit."""
+
+    requests_per_minute: _Amount = None
+    requests_per_day: _Amount = None
+    tokens_per_minute: _Amount = None
+    tokens_per_day: _Amount = None
+    concurrency: _Amount = None
+
+
+class LimitsBody(Body):
+    """`PATCH /tenants/{id}` and `/keys/{id}`; null: as if none had ever been chosen."""
+
+    limits: LimitFields | None
+
+    @property
+    def choice(self) -> dict[str, int | None] | None:
+        """The fields that came."""
+        return None if self.limits is None else self.limits.model_dump(exclude_unset=True)
 
 
 class PageQuery(Body):

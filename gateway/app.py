@@ -27,6 +27,8 @@ from gateway.explain.diagnostics import Diagnostics
 from gateway.explain.records import PromptRecords
 from gateway.explain.report import MissReports
 from gateway.ingress import Ingress
+from gateway.limits.limiter import Limiter
+from gateway.limits.limits import LimitBook
 from gateway.lookup import Lookup
 from gateway.messages import COUNT_PATH, Messages, TokenCount
 from gateway.messages import PATH as MESSAGES_PATH
@@ -48,6 +50,7 @@ from gateway.routes.admin import admin_router
 from gateway.routes.system import SystemRoutes
 from gateway.serving import PING_SECONDS, Services, Serving
 from gateway.settings import Settings
+from gateway.storage.limit_settings import LimitSettings
 from gateway.storage.rule_settings import RuleSettings
 from gateway.storage.store import Store
 from gateway.template import ChatTemplate
@@ -96,8 +99,11 @@ def create_app(
     threads = PromptThreads()
     recent, records = RecentRequests(), PromptRecords()
     modes, renderer, hasher = RuleModes(rules or built_in_rules()), PromptRenderer(template, tokenizer), PrefixHasher()
-    prompts = rule_settings = None
+    limit_book = LimitBook(settings.default_limits)
+    prompts = rule_settings = limit_settings = None
     if store is not None:
+        limit_settings = LimitSettings(store.database, limit_book)
+        store.keep_fresh(limit_settings.refresh)
         rule_settings = RuleSettings(store.database, modes)
         store.keep_fresh(rule_settings.refresh)  # before the prompts, whose canonical form follows from the modes
         compiler = PromptCompiler(modes, renderer)
@@ -122,6 +128,7 @@ def create_app(
         threads=threads,
         tokenizer=tokenizer,
         authenticator=authenticator,
+        limiter=Limiter(limit_book, note_refusal=metrics.count_limited),
         metrics=metrics,
         recent=recent,
         accounting=accounting,
@@ -148,6 +155,7 @@ def create_app(
         store=store,
         prompts=prompts,
         rules=rule_settings,
+        limits=limit_settings,
         modes=modes,
         template=verdict,
         accounting=accounting,

@@ -10,6 +10,7 @@ GatewayError
 ├── AdminDisabledError       the admin API has no key set
 ├── NotFoundError            the admin API knows no such tenant, key or request
 ├── ConflictError            it exists already, or its state forbids this
+├── RateLimitError           the tenant or key asked for all that it may, for now
 └── StorageUnavailableError  the database is gone; serving goes on
 
 Backend errors are in `gateway.backends.base`; they are rows of the table too.
@@ -17,7 +18,7 @@ Backend errors are in `gateway.backends.base`; they are rows of the table too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -77,6 +78,17 @@ class ConflictError(GatewayError):
     """What an admin request would make exists already, or is in a state that forbids it."""
 
 
+class RateLimitError(GatewayError):
+    """The tenant or key asked for all that it may, for now."""
+
+    def __init__(
+        self, message: str, *, retry_after_seconds: int = 1, headers: Sequence[tuple[bytes, bytes]] = ()
+    ) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+        self.headers = headers
+
+
 class StorageUnavailableError(GatewayError):
     """The database does not answer; nothing that needs it can be done now."""
 
@@ -118,6 +130,7 @@ _TABLE: Mapping[type[Exception], _Row] = {
     NotFoundError: _Row(404, "invalid_request_error", "not_found"),
     ConflictError: _Row(409, "invalid_request_error", "conflict"),
     BodyTooLargeError: _Row(413, "invalid_request_error", "request_too_large"),
+    RateLimitError: _Row(429, "rate_limit_error", "rate_limit_exceeded"),
     StorageUnavailableError: _Row(503, "server_error", "database_unavailable"),
     BackendFailedError: _Row(503, "server_error", "engine_failed"),
     BackendOverloadedError: _Row(503, "server_error", "engine_overloaded"),
@@ -173,6 +186,9 @@ def _body(message: str, kind: str, param: str | None, code: str | None) -> bytes
 def _headers(error: Exception) -> dict[str, str]:
     if isinstance(error, BackendUnavailableError | StorageUnavailableError):
         return {"retry-after": str(error.retry_after_seconds)}
+    if isinstance(error, RateLimitError):
+        shown_limits = {name.decode(): value.decode() for name, value in error.headers}
+        return {"retry-after": str(error.retry_after_seconds), **shown_limits}
     if isinstance(error, AuthenticationError):
         return {"www-authenticate": "Bearer"}
     if isinstance(error, BodyTooLargeError):

@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 
 from gateway.accounting.savings import Savings
 from gateway.backends.base import Admission, BackendSnapshot
+from gateway.limits.limits import LIMIT_NAMES
 from gateway.storage.store import Store
 from prefixcache.interface import PrefixCacheConfig
 
@@ -84,6 +85,14 @@ class GatewayMetrics:
         self._unknown_fields = Counter(
             "prefixgate_unknown_fields", "Body fields that were ignored", ("field",), registry=registry
         )
+        self._limited_requests = Counter(
+            "prefixgate_limited_requests",
+            "Requests refused by a limit of their tenant or key",
+            ("limit",),
+            registry=registry,
+        )
+        for name in LIMIT_NAMES:
+            self._limited_requests.labels(name)  # 0, until there is one
         self._engine = _EngineCollector()
         registry.register(self._engine)
 
@@ -102,6 +111,10 @@ class GatewayMetrics:
         """Count ignored fields of a body."""
         for name in names:
             self._unknown_fields.labels(name if name in _LABELLED_FIELDS else "other").inc()
+
+    def count_limited(self, limit: str) -> None:
+        """Count a request that a limit refused, by the limit's name."""
+        self._limited_requests.labels(limit).inc()
 
     def watch_store(self, store: Store) -> None:
         """Show how the database and the request log are, at each scrape."""

@@ -27,6 +27,7 @@ from gateway.explain.diagnostics import Diagnostics
 from gateway.explain.records import PromptRecord
 from gateway.explain.request import DiagnosticsRequest
 from gateway.ingress import Ingress, PreparedPrompt
+from gateway.limits.limiter import Limiter, Ticket
 from gateway.metrics import GatewayMetrics
 from gateway.recent import RecentRequests
 from gateway.request_entry import RequestEntry
@@ -111,6 +112,7 @@ class Services:
     threads: PromptThreads
     tokenizer: Tokenizer
     authenticator: Authenticator
+    limiter: Limiter
     metrics: GatewayMetrics
     recent: RecentRequests
     accounting: Accounting
@@ -140,6 +142,7 @@ class _Task(Generic[RequestT]):
     """For the log; its request id is the client's, or made for it; the engine's is the completion's."""
     request: RequestT
     identity: Identity
+    ticket: Ticket
     arrived_at: float
     stream: EventStream
     send: Send
@@ -161,7 +164,8 @@ class Serving(Generic[RequestT]):
         identity = services.authenticator.identify(Headers(scope=scope))
         entry = RequestEntry(request_id, self._endpoint.route, identity.tenant, identity.key_id, created_at=time.time())
         try:
-            await self._serve(entry, identity, arrived_at, receive, send)
+            with services.limiter.admit(identity) as ticket:
+                await self._serve(entry, identity, ticket, arrived_at, receive, send)
         except ClientDisconnectedError:
             services.metrics.aborted_requests.inc()
             self._logger.info("client gone")
@@ -174,7 +178,7 @@ class Serving(Generic[RequestT]):
                 services.log.record(entry)
 
     async def _serve(
-        self, entry: RequestEntry, identity: Identity, arrived_at: float, receive: Receive, send: Send
+        self, entry: RequestEntry, identity: Identity, ticket: Ticket, arrived_at: float, receive: Receive, send: Send
     ) -> None:
         services = self._services
         body = await read_body(receive)
@@ -189,7 +193,7 @@ class Serving(Generic[RequestT]):
         stream = EventStream(send, services.clock)
         tick = services.ping_seconds / 3
         await run_until_disconnect(
-            self._answer(_Task(entry, request, identity, arrived_at, stream, send)),
+            self._answer(_Task(entry, request, identity, ticket, arrived_at, stream, send)),
             receive,
             idle_seconds=tick,
             on_idle=lambda: stream.ping(services.ping_seconds - tick),
@@ -202,6 +206,7 @@ class Serving(Generic[RequestT]):
         prepared = await self._endpoint.prepare(
             services.ingress, entry.completion_id, task.request, task.identity, model
         )
+        task.ticket.reserve(len(prepared.request.token_ids) + prepared.request.sampling.max_tokens)
         handed_over_at = services.clock()
         generation = await services.backend.generate(prepared.request)
         admission = generation.admission
@@ -234,6 +239,7 @@ class Serving(Generic[RequestT]):
             try:
                 await respond(task, answer, wire, report)
             finally:
+                _give_back(task, answer)
                 entry.num_output_tokens = answer.num_tokens
                 entry.first_token_seconds = answer.first_token_seconds
         finally:
@@ -252,18 +258,19 @@ class Serving(Generic[RequestT]):
 
     async def _respond(self, task: _Task[RequestT], answer: Answer, wire: Wire, report: bytes) -> None:
         text = "".join([piece async for piece in answer.text()])
-        _note_end(task.entry, answer, text)
+        _note_end(task, answer, text)
         body = wire.whole(text, _end_of(answer))
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),
             (b"x-prefixgate-cache", report),
+            *task.ticket.headers(),
         ]
         await task.send({"type": "http.response.start", "status": 200, "headers": headers})
         await task.send({"type": "http.response.body", "body": body})
 
     async def _stream(self, task: _Task[RequestT], answer: Answer, wire: Wire, report: bytes) -> None:
-        await task.stream.start([(b"x-prefixgate-cache", report)], ping=wire.ping)
+        await task.stream.start([(b"x-prefixgate-cache", report), *task.ticket.headers()], ping=wire.ping)
         pieces: list[str] = []
         try:
             opening = wire.opening()
@@ -277,13 +284,13 @@ class Serving(Generic[RequestT]):
                     pieces.append(text)
         except (GatewayError, BackendError) as error:
             self._logger.warning("failed while streaming: %s", error)
-            await _close_failed(task, wire, error)
+            await _close_failed(task, answer, wire, error)
             return
         except Exception as error:
             self._logger.exception("failed while streaming")
-            await _close_failed(task, wire, error)
+            await _close_failed(task, answer, wire, error)
             return
-        _note_end(task.entry, answer, "".join(pieces))
+        _note_end(task, answer, "".join(pieces))
         await task.stream.close(first + wire.end(_end_of(answer)))
 
     async def _diagnostics(self, task: _Task[RequestT], record: PromptRecord) -> dict[str, Any]:
@@ -320,8 +327,9 @@ class Serving(Generic[RequestT]):
         )
 
 
-async def _close_failed(task: _Task[RequestT], wire: Wire, error: Exception) -> None:
+async def _close_failed(task: _Task[RequestT], answer: Answer, wire: Wire, error: Exception) -> None:
     problem = problem_of(error)
+    _give_back(task, answer)
     task.entry.fail(problem)
     await task.stream.close(wire.failure(problem))
 
@@ -330,8 +338,16 @@ def _end_of(answer: Answer) -> AnswerEnd:
     return AnswerEnd(answer.finish_reason, answer.stop, answer.num_tokens, answer.take_logprobs())
 
 
-def _note_end(entry: RequestEntry, answer: Answer, text: str) -> None:
+def _note_end(task: _Task[RequestT], answer: Answer, text: str) -> None:
+    _give_back(task, answer)
+    entry = task.entry
     entry.status = 200
     entry.finish_reason = answer.finish_reason
     if entry.request_body is not None:
         entry.answer_text = text
+
+
+def _give_back(task: _Task[RequestT], answer: Answer) -> None:
+    """Settle with the limits, before the last bytes go out: whoever has them may ask again at once."""
+    task.ticket.settle(answer.admission.num_prompt_tokens + answer.num_tokens)
+    task.ticket.close()

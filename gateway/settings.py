@@ -17,6 +17,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, field_va
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from gateway.config_file import read_config_file
+from gateway.limits.limits import LIMIT_NAMES, Limits
 from gateway.log import LogFormat
 from gateway.normalize.memory import MAX_BYTES
 
@@ -167,6 +168,17 @@ class Settings(BaseSettings):
     accounting_sampling: float = Field(0.05, ge=0, le=1, allow_inf_nan=False)
     """Share of the families of prompts (a tenant's that begin with the same block) on which it is counted what each
     rule saves; 0: none, and no figures."""
+    limit_requests_per_minute: int | None = Field(None, ge=1)
+    """Most requests of a tenant in a minute, where the tenant has no limit of its own; by default any number. A gateway
+    counts those that come to it."""
+    limit_requests_per_day: int | None = Field(None, ge=1)
+    """Most requests of a tenant in a day, likewise."""
+    limit_tokens_per_minute: int | None = Field(None, ge=1)
+    """Most tokens of a tenant in a minute, of prompts and answers together, likewise."""
+    limit_tokens_per_day: int | None = Field(None, ge=1)
+    """Most tokens of a tenant in a day, likewise."""
+    limit_concurrency: int | None = Field(None, ge=1)
+    """Most requests of a tenant at the same time, likewise."""
     heartbeat_timeout: float = Field(60.0, gt=0)
     """Seconds without any word from the engine before it is restarted."""
     start_timeout: float = Field(600.0, gt=0)
@@ -200,6 +212,11 @@ class Settings(BaseSettings):
         if self.db is not None:
             return self.db
         return f"sqlite+aiosqlite:///{platformdirs.user_data_path('prefixgate') / 'prefixgate.db'}"
+
+    @property
+    def default_limits(self) -> Limits:
+        """The limits of a tenant that has none of its own."""
+        return Limits(**{name: getattr(self, f"limit_{name}") for name in LIMIT_NAMES})
 
     def shown(self) -> dict[str, Any]:
         """Give every option as a plain value, secrets masked; read back as a file it means the same but for those."""

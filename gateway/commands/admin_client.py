@@ -62,6 +62,10 @@ class AdminClient:
         """Replace something; None is sent, as null."""
         return self._send("PUT", path, content=_dumped(body))
 
+    def patch(self, *path: str, body: Mapping[str, Any]) -> Json:
+        """Change the fields that are given; None is sent, as null."""
+        return self._send("PATCH", path, content=_dumped(body))
+
     def delete(self, *path: str, query: Mapping[str, Any] | None = None) -> Json:
         """End or clear something."""
         return self._send("DELETE", path, params=_given(query or {}))

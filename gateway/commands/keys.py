@@ -1,4 +1,4 @@
-"""`prefixgate keys create | list | rotate | revoke`. A new key is alone on stdout: `KEY=$(prefixgate keys create acme)`."""
+"""`prefixgate keys create | list | rotate | revoke | limit`. A new key is alone on stdout: `KEY=$(prefixgate keys create acme)`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from gateway.commands.admin_client import AdminClient, Json
 from gateway.commands.admin_command import AdminCommand, say
+from gateway.commands.limit_flags import add_limit_action
 from gateway.commands.tables import print_object, print_table
 
 _COLUMNS = ("id", "tenant", "name", "hint", "state", "models", "created_at", "expires_at")
@@ -29,6 +30,7 @@ def main(argv: Sequence[str]) -> int:
     rotate.add_argument("--grace-seconds", type=float, metavar="S", help="how long it goes on working (default: 0)")
     revoke = command.add_object("revoke", "end a key at once and for good", _revoke, print_object)
     revoke.add_argument("key", metavar="ID", help="id of the key, not the key itself")
+    add_limit_action(command, "keys", "ID", "id of the key, not the key itself")
     return command.run(argv)
 
 

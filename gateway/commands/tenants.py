@@ -1,4 +1,4 @@
-"""`prefixgate tenants create | list | show`."""
+"""`prefixgate tenants create | list | show | limit`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from gateway.commands.admin_client import AdminClient, Json
 from gateway.commands.admin_command import AdminCommand
+from gateway.commands.limit_flags import add_limit_action
 from gateway.commands.tables import print_object, print_table
 
 
@@ -18,6 +19,7 @@ def main(argv: Sequence[str]) -> int:
     command.add_object("list", "print all tenants", _list, lambda page: print_table(page["data"]))
     show = command.add_object("show", "print a tenant", _show, print_object)
     show.add_argument("tenant", metavar="TENANT", help="id or name")
+    add_limit_action(command, "tenants", "TENANT", "id or name")
     return command.run(argv)
 
 

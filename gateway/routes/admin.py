@@ -20,12 +20,14 @@ from gateway.routes.admin_cache import add_cache_routes
 from gateway.routes.admin_config import LiveConfig, add_config_routes
 from gateway.routes.admin_explain import add_explain_route
 from gateway.routes.admin_keys import add_key_routes, add_tenant_routes
+from gateway.routes.admin_limits import add_limit_routes
 from gateway.routes.admin_normalize import add_normalize_route
 from gateway.routes.admin_prompts import add_prompt_routes
 from gateway.routes.admin_requests import add_request_routes
 from gateway.routes.admin_rules import add_rule_routes
 from gateway.routes.admin_savings import add_savings_route
 from gateway.settings import Settings
+from gateway.storage.limit_settings import LimitSettings
 from gateway.storage.rule_settings import RuleSettings
 from gateway.storage.store import Store
 from gateway.template_check import TemplateVerdict
@@ -40,6 +42,7 @@ def admin_router(
     store: Store | None,
     prompts: PromptOperator | None,
     rules: RuleSettings | None,
+    limits: LimitSettings | None,
     modes: RuleModes,
     template: TemplateVerdict,
     accounting: Accounting,
@@ -65,6 +68,8 @@ def admin_router(
         add_tenant_routes(router, store)
         add_key_routes(router, store)
         add_request_routes(router, store)
+        if limits is not None:
+            add_limit_routes(router, limits, store)
         if rules is not None:
             add_rule_routes(router, modes, rules, store)
         if prompts is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,8 @@ class ApiKey:
     """Its last characters."""
     models: Sequence[str] | None
     """The only models that it may use; None: all."""
+    limits: Mapping[str, int | None] | None
+    """What it may ask for within what its tenant may, by name."""
     replaces: str | None
     """The key that was rotated out for it."""
     created_at: float
@@ -85,7 +87,7 @@ class ApiKeys:
         """
         async with self._database.write() as connection:
             tenant_id = (await find_tenant(connection, tenant)).id
-            record = ApiKey("", tenant_id, name, "", models, None, 0.0, expires_at, None)
+            record = ApiKey("", tenant_id, name, "", models, None, None, 0.0, expires_at, None)
             return await self._insert(connection, author, "key.create", record)
 
     async def list(self, span: PageSpan, *, tenant: str | None = None) -> Page[ApiKey]:
@@ -105,7 +107,7 @@ class ApiKeys:
         Raises: NotFoundError: no such key; StorageUnavailableError: the database does not answer.
         """
         async with self._database.read() as connection:
-            return await _find(connection, key_id)
+            return await find_key(connection, key_id)
 
     async def rotate(self, author: Author, key_id: str, *, grace_seconds: float) -> NewKey:
         """Make a key like this one, which works for some seconds more.
@@ -113,14 +115,14 @@ class ApiKeys:
         Raises: NotFoundError: no such key; ConflictError: it no longer works; StorageUnavailableError: nothing was written.
         """
         async with self._database.write() as connection:
-            old = await _find(connection, key_id, to_change=True)
+            old = await find_key(connection, key_id, to_change=True)
             now = self._clock()
             if old.state(now) != "active":
                 raise ConflictError(f"key {key_id} is {old.state(now)}, wanted an active one: create a new key instead")
             ends_at = min(now + grace_seconds, old.expires_at or float("inf"))
             ending = {"expires_at": ends_at} if grace_seconds else {"revoked_at": now}
             await connection.execute(update(KEYS).where(KEYS.c.id == key_id).values(ending))
-            record = ApiKey("", old.tenant_id, old.name, "", old.models, old.id, 0.0, old.expires_at, None)
+            record = ApiKey("", old.tenant_id, old.name, "", old.models, old.limits, old.id, 0.0, old.expires_at, None)
             return await self._insert(connection, author, "key.rotate", record)
 
     async def revoke(self, author: Author, key_id: str) -> ApiKey:
@@ -129,7 +131,7 @@ class ApiKeys:
         Raises: NotFoundError: no such key; StorageUnavailableError: nothing was written.
         """
         async with self._database.write() as connection:
-            old = await _find(connection, key_id, to_change=True)
+            old = await find_key(connection, key_id, to_change=True)
             if old.revoked_at is not None:
                 return old
             return await self._update(connection, author, "key.revoke", key_id, {"revoked_at": self._clock()})
@@ -140,7 +142,7 @@ class ApiKeys:
         Raises: NotFoundError: no such key; ConflictError: it is revoked; StorageUnavailableError: nothing was written.
         """
         async with self._database.write() as connection:
-            old = await _find(connection, key_id, to_change=True)
+            old = await find_key(connection, key_id, to_change=True)
             if old.revoked_at is not None:
                 raise ConflictError(f"key {key_id} is revoked, and that is final: create a new key instead")
             return await self._update(connection, author, "key.expire", key_id, {"expires_at": expires_at})
@@ -154,6 +156,7 @@ class ApiKeys:
             "name": record.name,
             "hint": secret[-_HINT_CHARS:],
             "models": None if record.models is None else list(record.models),
+            "limits": None if record.limits is None else dict(record.limits),
             "replaces": record.replaces,
             "created_at": now,
             "expires_at": record.expires_at,
@@ -171,13 +174,17 @@ class ApiKeys:
         await connection.execute(update(KEYS).where(KEYS.c.id == key_id).values(values))
         await write_audit(connection, author, action, key_id, values)
         await self._database.announce_change(connection)
-        return await _find(connection, key_id)
+        return await find_key(connection, key_id)
 
 
-_AUDITED = ("tenant_id", "name", "models", "replaces", "expires_at")
+_AUDITED = ("tenant_id", "name", "models", "limits", "replaces", "expires_at")
 
 
-async def _find(connection: AsyncConnection, key_id: str, *, to_change: bool = False) -> ApiKey:
+async def find_key(connection: AsyncConnection, key_id: str, *, to_change: bool = False) -> ApiKey:
+    """Look a key up inside a transaction, which may be about to change it.
+
+    Raises: NotFoundError: no such key.
+    """
     query = select(KEYS).where(KEYS.c.id == key_id)
     row = (await connection.execute(query.with_for_update() if to_change else query)).one_or_none()
     if row is None:

@@ -49,6 +49,7 @@ TENANTS = Table(
     METADATA,
     Column("id", String(32), primary_key=True),
     Column("name", String(100), nullable=False, unique=True),
+    Column("limits", _OptionalJson),
     Column("created_at", Double, nullable=False),
 )
 
@@ -61,6 +62,7 @@ KEYS = Table(
     Column("digest", String(64), nullable=False, unique=True),
     Column("hint", String(8), nullable=False),
     Column("models", _OptionalJson),
+    Column("limits", _OptionalJson),
     Column("replaces", String(32)),
     Column("created_at", Double, nullable=False),
     Column("expires_at", Double),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,8 @@ class Tenant:
     id: str
     """In the namespace of its cache, so it never changes."""
     name: str
+    limits: Mapping[str, int | None] | None
+    """What was chosen for it, by name; null: no limit. What was not chosen is the gateway's default."""
     created_at: float
 
 
@@ -40,7 +42,7 @@ class Tenants:
         Raises: ConflictError: the name is taken; StorageUnavailableError: nothing was written.
         """
         now = self._clock()
-        tenant = Tenant(new_id("tnt", now), name, now)
+        tenant = Tenant(new_id("tnt", now), name, None, now)
         try:
             async with self._database.write() as connection:
                 row = {"id": tenant.id, "name": name, "created_at": now}
@@ -69,17 +71,20 @@ class Tenants:
             return await find_tenant(connection, name_or_id)
 
 
-async def find_tenant(connection: AsyncConnection, name_or_id: str, *, field: str = "tenant") -> Tenant:
-    """Look a tenant up inside a transaction; an id wins over a name that looks like it.
+async def find_tenant(
+    connection: AsyncConnection, name_or_id: str, *, field: str = "tenant", to_change: bool = False
+) -> Tenant:
+    """Look a tenant up inside a transaction, which may be about to change it; an id wins over a name that looks like it.
 
     Raises: NotFoundError: no such tenant; it names the field that asked for one.
     """
     is_meant = or_(TENANTS.c.id == name_or_id, TENANTS.c.name == name_or_id)
-    rows = (await connection.execute(select(TENANTS).where(is_meant))).all()
+    query = select(TENANTS).where(is_meant)
+    rows = (await connection.execute(query.with_for_update() if to_change else query)).all()
     if not rows:
         raise NotFoundError(f"{field}: got {shown(name_or_id)}, wanted the id or name of a tenant", param=field)
     return _tenant(max(rows, key=lambda row: bool(row.id == name_or_id)))
 
 
 def _tenant(row: Row[Any]) -> Tenant:
-    return Tenant(row.id, row.name, row.created_at)
+    return Tenant(row.id, row.name, row.limits, row.created_at)

@@ -11,12 +11,15 @@ import pytest
 from gateway.app import create_app
 from gateway.model_files import ModelFiles
 from gateway.settings import Settings
+from tests.gateway.conftest import open_client
 from tests.gateway.support.fake_backend import FakeBackend
-from tests.gateway.support.server import running
+from tests.gateway.support.server import running, until
 
 PATH = "/v1/chat/completions"
 USER = {"role": "user", "content": "hi"}
 LONG = "hello " * 600
+CODE = "rate_limit_exceeded"
+KINDS = {400: "invalid_request_error", 429: "rate_limit_error"}
 
 
 def chat(**fields: object) -> dict[str, object]:
@@ -244,6 +247,65 @@ async def test_messages_of_every_form_are_taken(client: httpx.AsyncClient, messa
     assert (await client.post(PATH, json=chat(messages=messages))).status_code == 200
 
 
+LIMITS: dict[str, tuple[dict[str, int], int, str | None, str | None, str]] = {
+    # id: options, status, code, param, beginning of the message to the second of two chats
+    "requests-per-minute": ({"requests_per_minute": 1}, 429, CODE, None, "requests_per_minute: this tenant may use 1 "),
+    "requests-per-day": (
+        {"requests_per_day": 1},
+        429,
+        CODE,
+        None,
+        "requests_per_day: this tenant may use 1 requests a day",
+    ),
+    "tokens-per-minute": (
+        {"tokens_per_minute": 60},
+        429,
+        CODE,
+        None,
+        "tokens_per_minute: this tenant may use 60 tokens a m",
+    ),
+    "tokens-per-day": (
+        {"tokens_per_day": 60},
+        429,
+        CODE,
+        None,
+        "tokens_per_day: this tenant may use 60 tokens a day; ",
+    ),
+    "concurrency": ({"concurrency": 1}, 429, CODE, None, "concurrency: this tenant may have 1 requests at the same "),
+    "tokens-never": (
+        {"tokens_per_day": 50},
+        400,
+        None,
+        "max_tokens",
+        "max_tokens: prompt and answer together may take ",
+    ),
+}
+
+
+@pytest.mark.parametrize(("limits", "status", "code", "param", "words"), LIMITS.values(), ids=LIMITS)
+async def test_request_beyond_a_limit_is_refused_before_the_engine(
+    backend: FakeBackend,
+    model_files: ModelFiles,
+    limits: dict[str, int],
+    status: int,
+    code: str | None,
+    param: str | None,
+    words: str,
+) -> None:
+    backend.admit = asyncio.Event()
+    options = {f"limit_{name}": amount for name, amount in limits.items()}
+    async with open_client(backend, model_files, **options) as client:
+        first = asyncio.ensure_future(client.post(PATH, json=chat(max_tokens=40)))
+        await until(lambda: backend.live or first.done())
+        answer = await client.post(PATH, json=chat(max_tokens=40))
+        backend.admit.set()
+        assert (await first).status_code == (200 if status == 429 else 400)
+    assert_error(answer, status, code=code, param=param, kind=KINDS[status])
+    assert answer.json()["error"]["message"].startswith(words)
+    assert ("retry-after" in answer.headers) == (status == 429)
+    assert len(backend.requests) == (status == 429)
+
+
 async def test_of_duplicate_keys_the_last_one_counts(client: httpx.AsyncClient) -> None:
     body = json.dumps(chat())[:-1] + ', "model": "other"}'
     assert_error(await client.post(PATH, content=body), 404, code="model_not_found", param="model")
@@ -329,11 +391,13 @@ async def test_text_far_over_the_limit_is_refused_by_its_characters(client: http
     assert f"a prompt of {len(text) + 40} characters" in answer.json()["error"]["message"]
 
 
-def assert_error(answer: httpx.Response, status: int, *, code: str | None, param: str | None) -> None:
+def assert_error(
+    answer: httpx.Response, status: int, *, code: str | None, param: str | None, kind: str = KINDS[400]
+) -> None:
     assert answer.headers["content-type"] == "application/json"
     assert answer.headers["x-request-id"]
     error = answer.json()["error"]
     assert set(error) == {"message", "type", "param", "code"}
-    assert error["type"] == "invalid_request_error"
+    assert error["type"] == kind
     assert error["message"]
     assert (answer.status_code, error["code"], error["param"]) == (status, code, param)

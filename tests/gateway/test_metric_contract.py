@@ -84,7 +84,15 @@ async def test_nothing_counts_before_admission_and_all_of_it_then(
 async def test_sums_are_counters_and_states_are_gauges(client: httpx.AsyncClient) -> None:
     await client.post(PATH, json=chat())
     types = await types_of(client)
-    for name in (*TOKENS, "prompt_blocks", "requests", "aborted_requests", "unknown_fields", "engine_events"):
+    for name in (
+        *TOKENS,
+        "prompt_blocks",
+        "requests",
+        "aborted_requests",
+        "unknown_fields",
+        "engine_events",
+        "limited_requests",
+    ):
         assert types[f"prefixgate_{name}"] == "counter", name
     for name in ("blocks", "total_blocks", "requests_running", "block_size_tokens", "min_reuse_tokens"):
         assert types[f"prefixgate_{name}"] == "gauge", name
@@ -124,5 +132,5 @@ async def test_no_label_names_a_tenant_a_key_or_a_request(client: httpx.AsyncCli
     await client.post(PATH, json=chat(), headers={"x-request-id": "mine"})
     text = (await client.get("/metrics")).text
     labels = {label for f in text_string_to_metric_families(text) for sample in f.samples for label in sample.labels}
-    assert labels <= {"endpoint", "status", "reason", "field", "state", "event", "le", "rule", "mode"}
+    assert labels <= {"endpoint", "status", "reason", "field", "state", "event", "le", "rule", "mode", "limit"}
     assert "mine" not in text

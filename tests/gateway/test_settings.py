@@ -13,13 +13,17 @@ from engine.kv_layout import KV_FORMATS
 from gateway.__main__ import main
 from gateway.auth import Authenticator, NoKeys
 from gateway.backends.local.models import engine_config
+from gateway.limits.limits import Limits
 from gateway.model_files import ModelFiles
 from gateway.options import parse_options
 from gateway.settings import BLOCK_SIZES, KVCacheDtype, Settings, unknown_variables
 
 FLAGS = "host port config db request-log-rows request-log-days log-format model-dir chat-template dtype block-size "
 FLAGS += "num-blocks kv-cache-memory gpu-memory-utilization max-model-len max-num-seqs "
-FLAGS += "max-num-batched-tokens prefill-chunk kv-cache-dtype kv-skip-layers max-shared-ratio max-pinned-ratio growth-reserve"
+FLAGS += "max-num-batched-tokens prefill-chunk kv-cache-dtype kv-skip-layers max-shared-ratio max-pinned-ratio growth-reserve "
+FLAGS += (
+    "limit-requests-per-minute limit-requests-per-day limit-tokens-per-minute limit-tokens-per-day limit-concurrency"
+)
 
 
 def test_defaults_are_those_of_the_engine() -> None:
@@ -205,6 +209,8 @@ def test_help_names_every_flag_its_default_and_its_variable(capsys: pytest.Captu
         (["--log-format", "xml"], ["--log-format", "'xml'", "'text' or 'json'"]),
         (["--request-log-rows", "-1"], ["--request-log-rows", "'-1'", "0"]),
         (["--request-log-days", "0"], ["--request-log-days", "'0'"]),
+        (["--limit-requests-per-minute", "0"], ["--limit-requests-per-minute", "'0'", "1"]),
+        (["--limit-concurrency", "many"], ["--limit-concurrency", "'many'", "integer"]),
         (["one", "two"], ["unrecognized", "two"]),
     ],
 )
@@ -245,6 +251,11 @@ def test_admin_key_of_any_printable_ascii_is_taken() -> None:
     key = Settings(admin_key="open ~!#$ sesame").admin_key
     assert key is not None
     Authenticator(NoKeys(), host="::1", admin_key=key).check_admin("Bearer open ~!#$ sesame")
+
+
+def test_limits_are_read_by_their_names() -> None:
+    argv = ["--limit-tokens-per-day", "7", "--limit-requests-per-minute", "3"]
+    assert parse_options(argv).default_limits == Limits(tokens_per_day=7, requests_per_minute=3)
 
 
 def test_db_url_of_an_async_driver_is_taken() -> None:

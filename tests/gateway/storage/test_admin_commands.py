@@ -56,10 +56,10 @@ async def test_tenants_are_made_listed_and_shown(run: Run, url: str) -> None:
     assert fields["name"] == "acme & söhne/1"
     listed = await run(tenants.main, "list")
     heading, *rows = listed.out.splitlines()
-    assert heading.split() == ["id", "name", "created_at"]
+    assert heading.split() == ["id", "name", "limits", "created_at"]
     assert [fields["id"] in row for row in rows] == [False, True]
     shown = await run(tenants.main, "show", fields["id"], "--json")
-    assert shown.json == await get(url, f"/tenants/{fields['id']}") == fields
+    assert shown.json == await get(url, f"/tenants/{fields['id']}") == fields | {"limits": {}}
     assert (await run(tenants.main, "list", "--json")).json == await get(url, "/tenants")
 
 
@@ -95,6 +95,33 @@ async def test_key_is_limited_to_models_and_an_old_one_may_live_on(run: Run, url
     rotated = await run(keys.main, "rotate", made.json["id"], "--grace-seconds", "60", "--json")
     for key in (made.json["key"], rotated.json["key"]):
         assert (await ask(url, key)).status_code == 200
+
+
+async def test_limits_are_set_lifted_and_cleared(run: Run, url: str) -> None:
+    done = await run(
+        tenants.main, "limit", "default", "--requests-per-minute", "1", "--tokens-per-day", "900", "--json"
+    )
+    assert done.json["limits"] == {"requests_per_minute": 1, "tokens_per_day": 900}
+    assert [(await ask(url, max_tokens=5)).status_code for _ in range(2)] == [200, 429]
+    done = await run(tenants.main, "limit", "default", "--requests-per-minute", "none", "--json")
+    assert done.json["limits"] == {"requests_per_minute": None, "tokens_per_day": 900}
+    assert (await ask(url, max_tokens=5)).status_code == 200
+    made = await run(keys.main, "create", "default", "--json")
+    done = await run(keys.main, "limit", made.json["id"], "--concurrency", "2", "--json")
+    assert done.json["limits"] == {"concurrency": 2}
+    assert "requests_per_minute -, tokens_per_day 900" in (await run(tenants.main, "show", "default")).out
+    done = await run(tenants.main, "limit", "default", "--clear", "--json")
+    assert done.json["limits"] == {}
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [(), ("--clear", "--concurrency", "1"), ("--concurrency", "0"), ("--concurrency", "many"), ("--concurrency", "-1")],
+)
+async def test_wrong_limit_is_a_wrong_command_line(run: Run, flags: tuple[str, ...]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        await run(tenants.main, "limit", "default", *flags)
+    assert caught.value.code == 2
 
 
 async def test_requests_are_listed_shown_and_exported(run: Run, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
