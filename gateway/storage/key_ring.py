@@ -16,6 +16,7 @@ from sqlalchemy import URL, select
 from gateway.auth import Identity
 from gateway.errors import StorageUnavailableError
 from gateway.storage.database import CHANNEL, Database
+from gateway.storage.ending import end_tasks
 from gateway.storage.pepper import Pepper
 from gateway.storage.tables import KEYS, STATE
 
@@ -93,23 +94,26 @@ class ChangeWatcher:
         self._refresh = refresh
         self._poll_seconds = poll_seconds
         self._woken = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._is_stopping = False
+        self._watching: asyncio.Task[None] | None = None
+        self._listening: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin to watch."""
-        self._tasks.append(asyncio.create_task(self._watch()))
+        self._watching = asyncio.create_task(self._watch())
         if not self._database.is_sqlite:
-            self._tasks.append(asyncio.create_task(self._listen()))
+            self._listening = asyncio.create_task(self._listen())
 
     async def stop(self) -> None:
         """Stop watching."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks.clear()
+        self._is_stopping = True
+        self._woken.set()
+        if self._listening is not None:
+            self._listening.cancel()
+        await end_tasks([task for task in (self._watching, self._listening) if task is not None])
 
     async def _watch(self) -> None:
-        while True:
+        while not self._is_stopping:
             try:
                 await self._refresh()
                 if not self.is_up:

@@ -19,6 +19,7 @@ from sqlalchemy.exc import DBAPIError
 from gateway.errors import StorageUnavailableError
 from gateway.request_entry import RequestEntry
 from gateway.storage.database import Database
+from gateway.storage.ending import end_tasks
 from gateway.storage.history import add_to_hours
 from gateway.storage.retention import Retention, prune
 from gateway.storage.tables import REQUESTS
@@ -67,6 +68,7 @@ class RequestLog:
         self._waiting: deque[RequestEntry] = deque()
         self._waiting_chars = 0
         self._flushing = asyncio.Lock()
+        self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -91,9 +93,8 @@ class RequestLog:
     async def stop(self) -> None:
         """Write what waits, if the database takes it, and stop."""
         if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+            self._stopping.set()
+            await end_tasks([self._task])
             self._task = None
         with suppress(StorageUnavailableError):
             await self.flush()
@@ -111,8 +112,10 @@ class RequestLog:
 
     async def _write_on(self) -> None:
         prune_at, is_up = 0.0, True
-        while True:
-            await asyncio.sleep(self._flush_seconds)
+        while not self._stopping.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._flush_seconds):
+                    await self._stopping.wait()
             try:
                 await self.flush()
                 now = self._clock()
