@@ -1,0 +1,95 @@
+"""A chat for an upstream: from the bytes that came to those that are sent on.
+
+The gateway reads as little of a body as it needs. What it cannot read as a conversation is the upstream's to judge, and is
+passed on as it came.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from gateway import checks
+from gateway.auth import Identity
+from gateway.chat_request import conversation_of, json_object
+from gateway.conversation import Conversation, body_of
+from gateway.errors import InvalidRequestError
+from gateway.normalize.modes import RuleModes
+from gateway.normalize.rule import Context
+from gateway.threads import PromptThreads
+
+_UNREAD = ("unread",)
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamChat:
+    """A body, checked as far as a gateway must."""
+
+    model: str
+    is_stream: bool
+    fields: dict[str, Any]
+    body: bytes
+    """As it came."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """What is sent on."""
+
+    body: bytes
+    rules: tuple[str, ...]
+    """Names of those that fired; `unread` where the messages are of a kind that only the upstream knows."""
+    affinity: bytes
+    """Equal for chats with the same system head and tools; without both, for those of the same first turn."""
+
+
+class UpstreamIngress:
+    """Prepares chats."""
+
+    def __init__(self, modes: RuleModes, threads: PromptThreads) -> None:
+        self._modes = modes
+        self._threads = threads
+
+    async def parse(self, body: bytes) -> UpstreamChat:
+        """Check a body.
+
+        Raises: InvalidRequestError: it is no JSON object, or names no model.
+        """
+        return await self._threads.run(len(body), _parse, body)
+
+    async def prepare(self, chat: UpstreamChat, *, route: str, identity: Identity) -> Outgoing:
+        """Normalize a chat that came by a route."""
+        return await self._threads.run(len(chat.body), self._prepare, chat, route, identity)
+
+    def _prepare(self, chat: UpstreamChat, route: str, identity: Identity) -> Outgoing:
+        # A key for some models only: the upstream must read the same model that was checked, whatever it makes of a
+        # field that is given twice.
+        body = chat.body if identity.models is None else orjson.dumps(chat.fields)
+        try:
+            conversation = conversation_of(chat.fields)
+        except InvalidRequestError:
+            return Outgoing(body, _UNREAD, _digest(identity, chat.fields.get("messages")))
+        normalized = self._modes.rule_set(identity.tenant, route).normalize(conversation, Context(identity.scope))
+        if normalized.fired:
+            body = orjson.dumps(body_of(normalized.conversation))
+        return Outgoing(body, normalized.fired, _affinity(identity, normalized.conversation))
+
+
+def _parse(body: bytes) -> UpstreamChat:
+    fields = json_object(body)
+    if "model" not in fields:
+        raise InvalidRequestError("model: missing, wanted the id of a model of the upstream", param="model")
+    model = checks.text("model", fields["model"])
+    return UpstreamChat(model, fields.get("stream") is True, fields, body)
+
+
+def _affinity(identity: Identity, conversation: Conversation) -> bytes:
+    count = conversation.num_head_messages
+    head = conversation.messages[: count or (0 if conversation.tools else 1)]
+    return _digest(identity, [[(message.role, message.content) for message in head], conversation.tools])
+
+
+def _digest(identity: Identity, value: object) -> bytes:
+    return identity.scope.encode() + orjson.dumps(value)
