@@ -250,7 +250,7 @@ class Settings(BaseSettings):
                 f"--max-pinned-ratio: got {self.max_pinned_ratio}, wanted at most --max-shared-ratio "
                 f"({self.max_shared_ratio})"
             )
-        if self.upstream and "model" in self.model_fields_set:
+        if self.upstream and self.model != type(self).model_fields["model"].default:
             raise ValueError("MODEL and --upstream: got both, wanted a model to serve or a server to stand in front of")
         if len({entry.url for entry in self.upstream}) < len(self.upstream):
             raise ValueError("--upstream: got a URL twice, wanted each once")

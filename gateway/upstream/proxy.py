@@ -7,10 +7,11 @@ request to the upstream.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 import httpx
@@ -20,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 from gateway.auth import Authenticator, Identity
 from gateway.disconnect import ClientDisconnectedError, read_body, run_until_disconnect
 from gateway.errors import GatewayError, UpstreamFailedError, problem_of
-from gateway.request_entry import RequestEntry
+from gateway.request_entry import CLIENT_GONE, RequestEntry
 from gateway.sse import data
 from gateway.storage.request_log import RequestLog
 from gateway.upstream.chat import Outgoing, UpstreamIngress
@@ -35,6 +36,8 @@ logger = logging.getLogger(__name__)
 PATH = "/v1/chat/completions"
 MAX_ANSWER_BYTES = 64_000_000
 """Of an answer in one piece, which is held in memory."""
+_REST_SECONDS = 0.1
+"""For an upstream to end its answer after the last event."""
 _WATCH_SECONDS = 3600.0
 """Nothing is said to a client while it waits: all bytes are the upstream's."""
 
@@ -83,8 +86,9 @@ class UpstreamChats:
             task = await self._read(entry, identity, arrived_at, scope, receive, send)
             await run_until_disconnect(self._answer(task), receive, idle_seconds=_WATCH_SECONDS, on_idle=_say_nothing)
         except ClientDisconnectedError:
-            services.metrics.gateway.aborted_requests.inc()
-            logger.info("client gone")
+            if entry.status == CLIENT_GONE:  # else it has all that it asked for
+                services.metrics.gateway.aborted_requests.inc()
+                logger.info("client gone")
         except Exception as error:
             entry.fail(problem_of(error))
             raise
@@ -115,7 +119,6 @@ class UpstreamChats:
                 is_stream = sent.response.headers.get("content-type", "").startswith("text/event-stream")
                 pass_on = self._stream if is_stream else self._respond
                 await pass_on(task, sent.response, reader, limit)
-            self._note_status(task.entry, sent.response.status_code, reader)
         except GatewayError as error:
             if not task.is_started:
                 raise
@@ -164,25 +167,32 @@ class UpstreamChats:
             (b"content-length", str(len(body)).encode()),
             (b"x-prefixgate-cache", _cache_header(task.outgoing, reader)),
         ]
+        self._note_status(task.entry, response.status_code, reader)
         await task.send({"type": "http.response.start", "status": response.status_code, "headers": headers})
         await task.send({"type": "http.response.body", "body": body})
 
     async def _stream(self, task: _Task, response: httpx.Response, reader: AnswerReader, limit: Limit) -> None:
         services, send = self._services, task.send
         idle, is_readable = services.pool.timeouts.idle, "content-encoding" not in response.headers
-        async for piece in response.aiter_raw():
+        pieces, is_complete = response.aiter_raw(), False
+        async for piece in pieces:
             limit.allow(None)  # a slow client is no slow upstream
             if not task.is_started:
                 task.entry.first_token_seconds = services.clock() - task.arrived_at
                 await self._start(task, response)
             if is_readable:
                 reader.feed(piece)
+            if reader.is_done:
+                piece += await _rest(pieces)
+                is_complete = True
+                break
             await send({"type": "http.response.body", "body": piece, "more_body": True})
             limit.allow(idle)
         limit.allow(None)
         if not task.is_started:
             await self._start(task, response)
-        await send({"type": "http.response.body", "body": b""})
+        self._note_status(task.entry, response.status_code, reader)
+        await send({"type": "http.response.body", "body": piece if is_complete else b""})
 
     async def _start(self, task: _Task, response: httpx.Response) -> None:
         task.is_started = True
@@ -222,6 +232,15 @@ def _cache_header(outgoing: Outgoing, reader: AnswerReader | None) -> bytes:
     if reader is not None and reader.num_prompt_tokens is not None:
         told.append(f"prompt={reader.num_prompt_tokens}")
     return "; ".join([*told, f"rules={','.join(outgoing.rules) or 'none'}"]).encode()
+
+
+async def _rest(pieces: AsyncIterator[bytes]) -> bytes:
+    """Read what comes right behind the last event: nearly always nothing, and then the connection can be used again."""
+    rest = []
+    with suppress(TimeoutError, httpx.TransportError):
+        async with asyncio.timeout(_REST_SECONDS):
+            rest += [piece async for piece in pieces]
+    return b"".join(rest)
 
 
 async def _say_nothing() -> None:

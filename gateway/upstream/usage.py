@@ -12,6 +12,8 @@ MAX_LINE_BYTES = 1_000_000
 """Of an event that is not complete yet; longer ones are passed on and not read."""
 
 _TELLING = re.compile(rb'"usage"\s*:\s*\{|"finish_reason"\s*:\s*"')
+_DONE = re.compile(rb"data: ?\[DONE\](\n\n|\r\n\r\n|\r\r)\Z")
+_MAX_DONE_BYTES = 16
 
 
 class AnswerReader:
@@ -40,6 +42,12 @@ class AnswerReader:
         self._texts: list[str] = []
         self._rest = b""
         self._skips_line = False
+        self._last_bytes = b""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the bytes so far end with the event that ends a stream; clients leave on it."""
+        return _DONE.search(self._last_bytes) is not None
 
     @property
     def text(self) -> str:
@@ -57,6 +65,7 @@ class AnswerReader:
 
     def feed(self, piece: bytes) -> None:
         """Read the next bytes of an event stream."""
+        self._last_bytes = (self._last_bytes + piece[-_MAX_DONE_BYTES:])[-_MAX_DONE_BYTES:]
         end = max(piece.rfind(b"\n"), piece.rfind(b"\r")) + 1
         if not end:
             self._keep(piece)
