@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, FastAPI, Header
@@ -13,9 +14,10 @@ from starlette.routing import Route
 from gateway.auth import Authenticator, KeyStore, NoKeys
 from gateway.error_answers import answer_errors
 from gateway.middleware import BodyLimit, RequestContext
+from gateway.normalize.memory import TurnMemory
 from gateway.normalize.modes import RuleModes
 from gateway.normalize.registry import RuleRegistry
-from gateway.normalize.rule import RuleClass
+from gateway.normalize.rule import Mode, RuleClass
 from gateway.normalize.rules import built_in_rules
 from gateway.routes.admin_keys import add_key_routes, add_tenant_routes
 from gateway.routes.admin_requests import add_request_routes
@@ -41,7 +43,12 @@ def pool_of(settings: Settings) -> UpstreamPool:
 
 
 def create_upstream_app(
-    settings: Settings, pool: UpstreamPool, *, keys: KeyStore | None = None, store: Store | None = None
+    settings: Settings,
+    pool: UpstreamPool,
+    *,
+    keys: KeyStore | None = None,
+    store: Store | None = None,
+    rules: RuleRegistry | None = None,
 ) -> FastAPI:
     """Build one gateway without an engine.
 
@@ -50,16 +57,16 @@ def create_upstream_app(
         pool: started and stopped with the application.
         keys: API keys; by default those of the store, else there are none.
         store: opened and prepared; started and stopped with the application. None: nothing is kept.
+        rules: the normalizer; by default the built-in rules, without those that remember.
     """
     metrics = UpstreamMetrics(pool)
     if store is not None:
         metrics.gateway.watch_store(store)
     keys = keys or (store.ring if store else NoKeys())
     authenticator = Authenticator(keys, host=settings.host, admin_key=settings.admin_key)
-    threads, modes = PromptThreads(), RuleModes(_rules())
-    services = ProxyServices(
-        pool, UpstreamIngress(modes, threads), authenticator, metrics, log=store.log if store else None
-    )
+    threads, modes = PromptThreads(), RuleModes(rules or upstream_rules())
+    ingress = UpstreamIngress(modes, threads, TurnMemory(max_bytes=settings.turn_memory))
+    services = ProxyServices(pool, ingress, authenticator, metrics, log=store.log if store else None)
     routes = [
         Route(PATH, UpstreamChats(services), methods=["POST"]),
         *UpstreamSystemRoutes(pool, authenticator, metrics).routes(),
@@ -96,9 +103,14 @@ def create_upstream_app(
     return app
 
 
-def _rules() -> RuleRegistry:
-    """The built-in rules but for those that need a memory of answers, which is kept for engines of our own."""
-    return RuleRegistry([rule for rule in built_in_rules().rules if rule.rule_class is not RuleClass.STATEFUL])
+def upstream_rules() -> RuleRegistry:
+    """The built-in rules. Those that go by a memory of answers are off until the operator turns them on."""
+    return RuleRegistry(
+        [
+            replace(rule, default=Mode.OFF) if rule.rule_class is RuleClass.STATEFUL else rule
+            for rule in built_in_rules().rules
+        ]
+    )
 
 
 def _admin_router(authenticator: Authenticator, modes: RuleModes, store: Store | None) -> APIRouter:

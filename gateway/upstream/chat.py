@@ -16,10 +16,14 @@ from gateway.auth import Identity
 from gateway.chat_request import conversation_of, json_object
 from gateway.conversation import Conversation, body_of
 from gateway.errors import InvalidRequestError
+from gateway.normalize.memory import TurnMemory
 from gateway.normalize.modes import RuleModes
+from gateway.normalize.recollection import NextTurn, Recollection
 from gateway.normalize.rule import Context
 from gateway.threads import PromptThreads
 
+REMEMBERING = frozenset({"echo_repair", "reasoning_restore"})
+"""Rules for which answers are remembered; where all of them are off, nothing is."""
 _UNREAD = ("unread",)
 
 
@@ -43,13 +47,16 @@ class Outgoing:
     """Names of those that fired; `unread` where the messages are of a kind that only the upstream knows."""
     affinity: bytes
     """Equal for chats with the same system head and tools; without both, for those of the same first turn."""
+    next_turn: NextTurn | None = None
+    """Remembers the answer; None: it is not to be remembered."""
 
 
 class UpstreamIngress:
     """Prepares chats."""
 
-    def __init__(self, modes: RuleModes, threads: PromptThreads) -> None:
+    def __init__(self, modes: RuleModes, threads: PromptThreads, memory: TurnMemory) -> None:
         self._modes = modes
+        self._memory = memory
         self._threads = threads
 
     async def parse(self, body: bytes) -> UpstreamChat:
@@ -71,10 +78,15 @@ class UpstreamIngress:
             conversation = conversation_of(chat.fields)
         except InvalidRequestError:
             return Outgoing(body, _UNREAD, _digest(identity, chat.fields.get("messages")))
-        normalized = self._modes.rule_set(identity.tenant, route).normalize(conversation, Context(identity.scope))
+        memory = Recollection(self._memory, identity.scope)
+        rules = self._modes.rule_set(identity.tenant, route)
+        normalized = rules.normalize(conversation, Context(identity.scope, memory))
+        canonical = normalized.conversation
         if normalized.fired:
-            body = orjson.dumps(body_of(normalized.conversation))
-        return Outgoing(body, normalized.fired, _affinity(identity, normalized.conversation))
+            body = orjson.dumps(body_of(canonical))
+        remembers = REMEMBERING & (rules.on | rules.audit) and canonical.messages[-1].role != "assistant"
+        next_turn = memory.next_turn(canonical, normalized.audited) if remembers else None
+        return Outgoing(body, normalized.fired, _affinity(identity, canonical), next_turn)
 
 
 def _parse(body: bytes) -> UpstreamChat:

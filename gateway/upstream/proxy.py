@@ -113,7 +113,8 @@ class UpstreamChats:
 
     async def _answer(self, task: _Task) -> None:
         pool = self._services.pool
-        reader = AnswerReader(keeps_message=task.entry.request_body is not None)
+        is_kept = task.entry.request_body is not None or task.outgoing.next_turn is not None
+        reader = AnswerReader(keeps_message=is_kept)
         try:
             async with pool.limits.timed(pool.timeouts.first_byte) as limit, self._sent(task) as sent:
                 is_stream = sent.response.headers.get("content-type", "").startswith("text/event-stream")
@@ -167,7 +168,7 @@ class UpstreamChats:
             (b"content-length", str(len(body)).encode()),
             (b"x-prefixgate-cache", _cache_header(task.outgoing, reader)),
         ]
-        self._note_status(task.entry, response.status_code, reader)
+        self._note_status(task, response.status_code, reader)
         await task.send({"type": "http.response.start", "status": response.status_code, "headers": headers})
         await task.send({"type": "http.response.body", "body": body})
 
@@ -191,7 +192,7 @@ class UpstreamChats:
         limit.allow(None)
         if not task.is_started:
             await self._start(task, response)
-        self._note_status(task.entry, response.status_code, reader)
+        self._note_status(task, response.status_code, reader)
         await send({"type": "http.response.body", "body": piece if is_complete else b""})
 
     async def _start(self, task: _Task, response: httpx.Response) -> None:
@@ -206,12 +207,15 @@ class UpstreamChats:
         border = b"" if reader.ends_on_a_border else b"\n\n"
         await task.send({"type": "http.response.body", "body": border + data(problem.body)})
 
-    def _note_status(self, entry: RequestEntry, status: int, reader: AnswerReader) -> None:
-        entry.status = status
-        if status < 400:
-            self._services.metrics.count_tokens(reader)
-        else:
-            entry.error = "upstream_error"
+    def _note_status(self, task: _Task, status: int, reader: AnswerReader) -> None:
+        """Note that the answer is complete, before its last bytes go out: the client may go away, or ask again."""
+        task.entry.status = status
+        if status >= 400:
+            task.entry.error = "upstream_error"
+            return
+        self._services.metrics.count_tokens(reader)
+        if task.outgoing.next_turn is not None and reader.finish_reason is not None:
+            task.outgoing.next_turn.remember(reader.turn.message())
 
 
 def _note_answer(entry: RequestEntry, reader: AnswerReader) -> None:
@@ -221,7 +225,7 @@ def _note_answer(entry: RequestEntry, reader: AnswerReader) -> None:
     entry.num_cached_tokens = reader.num_cached_tokens
     entry.num_output_tokens = reader.num_output_tokens
     if entry.request_body is not None:
-        entry.answer_text = reader.text
+        entry.answer_text = reader.turn.text
 
 
 def _cache_header(outgoing: Outgoing, reader: AnswerReader | None) -> bytes:

@@ -8,6 +8,8 @@ from typing import Any
 
 import orjson
 
+from gateway.upstream.spoken import SpokenTurn
+
 MAX_LINE_BYTES = 1_000_000
 """Of an event that is not complete yet; longer ones are passed on and not read."""
 
@@ -25,21 +27,22 @@ class AnswerReader:
         num_prompt_tokens: None: not told, and so the next two.
         num_cached_tokens: the most that any usage reported.
         num_output_tokens: of the last usage.
+        turn: the first choice, where it is kept.
     """
 
     def __init__(self, *, keeps_message: bool) -> None:
         """Begin to read.
 
         Args:
-            keeps_message: whether the text is collected; then every event is parsed.
+            keeps_message: whether what is said is collected; then every event is parsed.
         """
         self.completion_id = ""
         self.finish_reason: str | None = None
         self.num_prompt_tokens: int | None = None
         self.num_cached_tokens: int | None = None
         self.num_output_tokens: int | None = None
+        self.turn = SpokenTurn()
         self._keeps_message = keeps_message
-        self._texts: list[str] = []
         self._rest = b""
         self._skips_line = False
         self._last_bytes = b""
@@ -48,11 +51,6 @@ class AnswerReader:
     def is_done(self) -> bool:
         """Whether the bytes so far end with the event that ends a stream; clients leave on it."""
         return _DONE.search(self._last_bytes) is not None
-
-    @property
-    def text(self) -> str:
-        """The text of the first choice, where it is kept."""
-        return "".join(self._texts)
 
     @property
     def ends_on_a_border(self) -> bool:
@@ -105,8 +103,8 @@ class AnswerReader:
             self.finish_reason = choice["finish_reason"]
         said = choice.get(part)
         is_first = choice.get("index", 0) == 0
-        if self._keeps_message and is_first and isinstance(said, dict) and isinstance(said.get("content"), str):
-            self._texts.append(said["content"])
+        if self._keeps_message and is_first and isinstance(said, dict):
+            self.turn.add(said)
 
     def _read_usage(self, usage: Mapping[str, Any]) -> None:
         prompt, output = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))

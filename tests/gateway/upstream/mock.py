@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 
+from gateway.normalize.registry import RuleRegistry
 from gateway.settings import Settings
 from gateway.storage.store import Store
 from gateway.upstream.app import create_upstream_app
@@ -143,6 +144,7 @@ async def proxy_of(
     urls: Sequence[str] = (),
     store: Store | None = None,
     keys: Any = None,
+    rules: RuleRegistry | None = None,
     options: dict[str, Any] | None = None,
     timeouts: Timeouts = Timeouts(),  # noqa: B008 -- frozen
     **settings: Any,
@@ -153,7 +155,7 @@ async def proxy_of(
         all_urls = [*urls, *(f"http://127.0.0.1:{port}" for port in ports)]
         entries = [UpstreamOptions(url=url, **(options or {})) for url in all_urls]
         pool = UpstreamPool(entries, timeouts=timeouts, probe_seconds=0.05)
-        app = create_upstream_app(Settings(**settings), pool, keys=keys, store=store)
+        app = create_upstream_app(Settings(**settings), pool, keys=keys, store=store, rules=rules)
         port = await stack.enter_async_context(running(app))
         client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20)
         yield Proxy(await stack.enter_async_context(client), pool)

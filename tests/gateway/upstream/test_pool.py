@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.auth import Identity
+from gateway.normalize.memory import TurnMemory
 from gateway.normalize.modes import RuleModes
 from gateway.normalize.rules import built_in_rules
 from gateway.threads import PromptThreads
@@ -49,7 +50,7 @@ def test_an_upstream_that_does_not_answer_is_tried_last() -> None:
 
 
 async def affinity(system: str | None, *turns: str, tenant: str = "t") -> bytes:
-    ingress = UpstreamIngress(RuleModes(built_in_rules()), PromptThreads())
+    ingress = UpstreamIngress(RuleModes(built_in_rules()), PromptThreads(), TurnMemory())
     head = [] if system is None else [{"role": "system", "content": system}]
     body = {"model": "m", "messages": [*head, *({"role": "user", "content": turn} for turn in turns)]}
     chat = await ingress.parse(json.dumps(body).encode())

@@ -39,13 +39,15 @@ async def test_serve_in_front_of_an_upstream_without_an_engine(tmp_path: Path) -
                 while not (line := (await process.stdout.readline()).decode()).startswith("prefixgate serves"):
                     assert line, (await process.stderr.read()).decode()
             url = line.split()[-1]
-            async with httpx.AsyncClient(base_url=url, timeout=30) as client:
-                async with client.stream("POST", PATH, json={**BODY, "stream": True}) as answer:
-                    pieces = answer.aiter_raw()
-                    assert await anext(pieces) == unended
-                    process.send_signal(signal.SIGTERM)
-                    process.send_signal(signal.SIGTERM)  # in a hurry
-                    assert b"the gateway ends" in b"".join([piece async for piece in pieces])
+            async with (
+                httpx.AsyncClient(base_url=url, timeout=30) as client,
+                client.stream("POST", PATH, json={**BODY, "stream": True}) as answer,
+            ):
+                pieces = answer.aiter_raw()
+                assert await anext(pieces) == unended
+                process.send_signal(signal.SIGTERM)
+                process.send_signal(signal.SIGTERM)  # in a hurry
+                assert b"the gateway ends" in b"".join([piece async for piece in pieces])
             assert dict(upstream.sent_headers[0])[b"authorization"] == b"Bearer sk-1"
             _, log = await asyncio.wait_for(process.communicate(), 30)
             assert process.returncode == -signal.SIGTERM

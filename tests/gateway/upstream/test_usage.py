@@ -32,7 +32,7 @@ def test_a_stream_tells_the_same_in_whatever_pieces(cuts: list[int], end: bytes,
     pieces = [stream[start:stop] for start, stop in pairwise(places)]
     reader = read(*pieces, keeps_message=keeps)
     assert told(reader) == EXPECTED
-    assert reader.text == ("hé" if keeps else "")
+    assert reader.turn.text == ("hé" if keeps else "")
     assert reader.ends_on_a_border
     assert reader.is_done
     assert not read(stream[:-1]).is_done
@@ -47,7 +47,7 @@ def test_an_answer_in_one_piece_is_read_whole() -> None:
     reader = AnswerReader(keeps_message=True)
     reader.read_body(ANSWER)
     assert told(reader) == EXPECTED
-    assert reader.text == "hé"
+    assert reader.turn.text == "hé"
 
 
 @pytest.mark.parametrize(
@@ -83,4 +83,4 @@ def test_text_that_speaks_of_usage_is_no_usage() -> None:
 
 def test_only_the_first_choice_is_kept() -> None:
     stream = b'data: {"choices":[{"index":1,"delta":{"content":"b"}}]}\ndata: {"choices":[{"index":0,"delta":{"content":"a"}}]}\n'
-    assert read(stream).text == "a"
+    assert read(stream).turn.text == "a"
