@@ -22,6 +22,8 @@ from gateway.normalize.recollection import NextTurn, Recollection
 from gateway.normalize.rule import Context
 from gateway.threads import PromptThreads
 
+INLINE_BYTES = 64_000
+"""Smaller bodies are no work for a thread: nothing is tokenized here."""
 REMEMBERING = frozenset({"echo_repair", "reasoning_restore"})
 """Rules for which answers are remembered; where all of them are off, nothing is."""
 _UNREAD = ("unread",)
@@ -64,10 +66,14 @@ class UpstreamIngress:
 
         Raises: InvalidRequestError: it is no JSON object, or names no model.
         """
+        if len(body) < INLINE_BYTES:
+            return _parse(body)
         return await self._threads.run(len(body), _parse, body)
 
     async def prepare(self, chat: UpstreamChat, *, route: str, identity: Identity) -> Outgoing:
         """Normalize a chat that came by a route."""
+        if len(chat.body) < INLINE_BYTES:
+            return self._prepare(chat, route, identity)
         return await self._threads.run(len(chat.body), self._prepare, chat, route, identity)
 
     def _prepare(self, chat: UpstreamChat, route: str, identity: Identity) -> Outgoing:
