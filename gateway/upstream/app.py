@@ -57,7 +57,7 @@ def create_upstream_app(
         pool: started and stopped with the application.
         keys: API keys; by default those of the store, else there are none.
         store: opened and prepared; started and stopped with the application. None: nothing is kept.
-        rules: the normalizer; by default the built-in rules, without those that remember.
+        rules: the normalizer; by default `upstream_rules`.
     """
     metrics = UpstreamMetrics(pool)
     if store is not None:
