@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
-from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
 
 from gateway.accounting.accounting import Accounting
 from gateway.auth import Authenticator, KeyStore, NoKeys
-from gateway.backends.base import Backend, BackendError
+from gateway.backends.base import Backend
 from gateway.chat import PATH as CHAT_PATH
 from gateway.chat import ChatCompletions
 from gateway.completions import PATH as COMPLETIONS_PATH
 from gateway.completions import Completions
 from gateway.dry_run import DryRun
-from gateway.error_shapes import error_body
-from gateway.errors import GatewayError, StorageUnavailableError, problem_of
+from gateway.error_answers import answer_errors
 from gateway.explain.diagnostics import Diagnostics
 from gateway.explain.records import PromptRecords
 from gateway.explain.report import MissReports
@@ -59,8 +54,6 @@ from gateway.threads import PromptThreads
 from gateway.tokenizer import Tokenizer
 from gateway.tokens import TokenEndpoints
 from gateway.version import VERSION
-
-logger = logging.getLogger(__name__)
 
 
 def create_app(
@@ -120,7 +113,7 @@ def create_app(
     accounting = Accounting(
         ingress.hash_prompt, special_ids=tokenizer.special_ids, sampling=settings.accounting_sampling
     )
-    metrics.watch_savings(accounting.savings)
+    metrics.watch(accounting.savings)
     services = Services(
         model_name=model_files.name,
         backend=backend,
@@ -196,20 +189,5 @@ def create_app(
     app.state.is_settled = prompts.warmer.is_settled if prompts else lambda: True
     app.router.routes.extend(routes)
     app.include_router(admin)
-    for kind in (GatewayError, BackendError, HTTPException, Exception):
-        app.add_exception_handler(kind, _answer_error)
+    answer_errors(app)
     return app
-
-
-async def _answer_error(request: Request, error: Exception) -> Response:
-    problem = problem_of(error)
-    headers = dict(problem.headers)
-    if isinstance(error, StorageUnavailableError):
-        logger.warning("%s %s: %s: %s", request.method, request.url.path, error, error.cause)
-    if problem.status == 500:
-        headers["connection"] = "close"  # uvicorn closes after an unforeseen error, and the client should know
-        if not isinstance(error, BackendError):
-            # Unforeseen errors are answered outside of the middleware that names requests.
-            headers["x-request-id"] = request.scope["state"]["request_id"]
-    body = error_body(problem, request.url.path)
-    return Response(body, problem.status, headers, media_type="application/json")

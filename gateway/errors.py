@@ -11,7 +11,10 @@ GatewayError
 ├── NotFoundError            the admin API knows no such tenant, key or request
 ├── ConflictError            it exists already, or its state forbids this
 ├── RateLimitError           the tenant or key asked for all that it may, for now
-└── StorageUnavailableError  the database is gone; serving goes on
+├── StorageUnavailableError  the database is gone; serving goes on
+├── UpstreamUnreachableError no upstream takes a request
+├── UpstreamFailedError      one broke before its answer was complete
+└── UpstreamTimeoutError     one took too long
 
 Backend errors are in `gateway.backends.base`; they are rows of the table too.
 """
@@ -100,6 +103,20 @@ class StorageUnavailableError(GatewayError):
         return str(self.__cause__ or self).partition("\n")[0]
 
 
+class UpstreamUnreachableError(GatewayError):
+    """No upstream takes the request; it was worked on by none."""
+
+    retry_after_seconds = 5
+
+
+class UpstreamFailedError(GatewayError):
+    """An upstream broke before its answer was complete."""
+
+
+class UpstreamTimeoutError(GatewayError):
+    """An upstream took too long for the first byte of an answer, or for the next one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """An error, ready to be sent."""
@@ -132,6 +149,9 @@ _TABLE: Mapping[type[Exception], _Row] = {
     BodyTooLargeError: _Row(413, "invalid_request_error", "request_too_large"),
     RateLimitError: _Row(429, "rate_limit_error", "rate_limit_exceeded"),
     StorageUnavailableError: _Row(503, "server_error", "database_unavailable"),
+    UpstreamUnreachableError: _Row(503, "server_error", "upstream_unreachable"),
+    UpstreamFailedError: _Row(502, "server_error", "upstream_failed"),
+    UpstreamTimeoutError: _Row(504, "server_error", "upstream_timeout"),
     BackendFailedError: _Row(503, "server_error", "engine_failed"),
     BackendOverloadedError: _Row(503, "server_error", "engine_overloaded"),
     BackendUnavailableError: _Row(503, "server_error", "engine_unavailable"),
@@ -184,7 +204,7 @@ def _body(message: str, kind: str, param: str | None, code: str | None) -> bytes
 
 
 def _headers(error: Exception) -> dict[str, str]:
-    if isinstance(error, BackendUnavailableError | StorageUnavailableError):
+    if isinstance(error, BackendUnavailableError | StorageUnavailableError | UpstreamUnreachableError):
         return {"retry-after": str(error.retry_after_seconds)}
     if isinstance(error, RateLimitError):
         shown_limits = {name.decode(): value.decode() for name, value in error.headers}

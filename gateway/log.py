@@ -22,6 +22,7 @@ def configure_logging(log_format: LogFormat) -> None:
     handler.setFormatter(_formatter(log_format))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     logging.getLogger("alembic").setLevel(logging.WARNING)  # it tells each step of every start
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it tells each request
 
 
 def _formatter(log_format: LogFormat) -> logging.Formatter:

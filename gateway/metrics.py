@@ -12,7 +12,6 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from gateway.accounting.savings import Savings
 from gateway.backends.base import Admission, BackendSnapshot
 from gateway.limits.limits import LIMIT_NAMES
 from gateway.storage.store import Store
@@ -120,9 +119,9 @@ class GatewayMetrics:
         """Show how the database and the request log are, at each scrape."""
         self._registry.register(_StoreCollector(store))
 
-    def watch_savings(self, savings: Savings) -> None:
-        """Show what each rule saved, at each scrape."""
-        self._registry.register(savings)
+    def watch(self, collector: Collector) -> None:
+        """Show the series of a part of the gateway, at each scrape."""
+        self._registry.register(collector)
 
     def exposition(self, snapshot: BackendSnapshot | None, block_size: int | None = None) -> bytes:
         """Print all series as text.

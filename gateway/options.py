@@ -20,7 +20,8 @@ from gateway.settings import ENVIRONMENT_PREFIX, Settings, is_in_environment, ma
 from gateway.validation import wanted
 
 POSITIONAL = "model"
-NO_FLAG = frozenset({"admin_key", "pepper"})
+NO_FLAG = frozenset({"admin_key", "pepper", "upstream_key"})
+REPEATABLE = frozenset({"upstream"})
 
 
 def parse_options(argv: Sequence[str]) -> Settings:
@@ -78,6 +79,8 @@ def _serve_parser() -> argparse.ArgumentParser:
 def _add_flag(parser: argparse.ArgumentParser, name: str, field: FieldInfo) -> None:
     if name == POSITIONAL:
         parser.add_argument(name, nargs="?", metavar="MODEL", help=_help(name, field))
+    elif name in REPEATABLE:
+        parser.add_argument(_flag(name), action="append", metavar="URL", help=_help(name, field))
     elif field.annotation is bool:
         parser.add_argument(_flag(name), action=argparse.BooleanOptionalAction, help=_help(name, field))
     else:
@@ -85,7 +88,7 @@ def _add_flag(parser: argparse.ArgumentParser, name: str, field: FieldInfo) -> N
 
 
 def _help(name: str, field: FieldInfo) -> str:
-    default = "" if field.default is None else f" (default: {field.default})"
+    default = "" if field.default in (None, ()) else f" (default: {field.default})"
     return f"{field.description}{default} [{_variable(name)}]".replace("%", "%%")
 
 
@@ -93,13 +96,16 @@ def _message(details: ErrorDetails, given: Mapping[str, Any]) -> str:
     """Say which option, what came and what was wanted."""
     if not details["loc"]:
         return wanted(details)  # the check over several options names them itself
-    name = str(details["loc"][0])
-    if details["type"] == "extra_forbidden":
+    name, *within = map(str, details["loc"])
+    if details["type"] == "extra_forbidden" and not within:
         return f"{name} in the file of --config: is no option of this version; --help lists them"
     if name in NO_FLAG:
         return f"{_variable(name)}: wanted {wanted(details)}"
+    option = ".".join([_option(name, given), *within])
+    if "key" in within or "headers" in within:
+        return f"{option}: wanted {wanted(details)}"
     came = repr(details["input"])
-    return f"{_option(name, given)}: got {mask_url(came) if name == 'db' else came}, wanted {wanted(details)}"
+    return f"{option}: got {mask_url(came) if name in ('db', 'upstream') else came}, wanted {wanted(details)}"
 
 
 def _option(name: str, given: Mapping[str, Any]) -> str:

@@ -20,6 +20,7 @@ from gateway.config_file import read_config_file
 from gateway.limits.limits import LIMIT_NAMES, Limits
 from gateway.log import LogFormat
 from gateway.normalize.memory import MAX_BYTES
+from gateway.upstream.options import HeaderValue, Upstreams
 
 BLOCK_SIZES = (8, 16, 32, 64)
 KVCacheDtype = Literal[
@@ -91,6 +92,17 @@ class Settings(BaseSettings):
 
     model: str = "smollm2-135m-instruct"
     """What to serve: an alias, a folder, a GGUF file or a hub id."""
+    upstream: Upstreams = ()
+    """Base URL of an OpenAI-compatible server to stand in front of, in place of a model of our own; given again, one more
+    of the same models. In the file also with a key and headers of its own."""
+    upstream_key: HeaderValue | None = None
+    """Key for the upstreams that have none of their own in the file."""
+    upstream_connect_timeout: float = Field(5.0, gt=0, allow_inf_nan=False)
+    """Seconds for a connection to an upstream; then the next one is tried."""
+    upstream_first_byte_timeout: float = Field(600.0, gt=0, allow_inf_nan=False)
+    """Seconds until an upstream's answer begins; one that is not streamed begins when it is complete."""
+    upstream_idle_timeout: float = Field(120.0, gt=0, allow_inf_nan=False)
+    """Seconds between two pieces of an upstream's answer."""
     host: str = "127.0.0.1"
     """Address to listen on. Without API keys only a loopback address answers."""
     port: int = Field(8000, ge=0, le=65535)
@@ -255,6 +267,10 @@ class Settings(BaseSettings):
                 f"--max-pinned-ratio: got {self.max_pinned_ratio}, wanted at most --max-shared-ratio "
                 f"({self.max_shared_ratio})"
             )
+        if self.upstream and self.model != type(self).model_fields["model"].default:
+            raise ValueError("MODEL and --upstream: got both, wanted a model to serve or a server to stand in front of")
+        if len({entry.url for entry in self.upstream}) < len(self.upstream):
+            raise ValueError("--upstream: got a URL twice, wanted each once")
         if self.num_blocks is not None and self.kv_cache_memory is not None:
             raise ValueError("--num-blocks and --kv-cache-memory: both size the KV cache, wanted one of them")
         if self.max_num_seqs is not None and self.max_num_batched_tokens < self.max_num_seqs:

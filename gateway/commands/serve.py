@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import FrameType
+from typing import Protocol
 
 import orjson
 import uvicorn
@@ -20,7 +21,6 @@ from fastapi import FastAPI
 
 from gateway.app import create_app
 from gateway.auth import KeyStore, is_loopback
-from gateway.backends.base import Backend
 from gateway.errors import StorageUnavailableError
 from gateway.log import configure_logging
 from gateway.model_files import ModelFilesError
@@ -29,8 +29,9 @@ from gateway.protocol import HttpProtocol
 from gateway.settings import Settings
 from gateway.storage.migrate import MigrationError
 from gateway.storage.opening import DatabaseSetupError
-from gateway.storage.store import open_store, prepare_database
+from gateway.storage.store import Store, open_store, prepare_database
 from gateway.template import ChatTemplateError
+from gateway.upstream.app import create_upstream_app, pool_of
 
 logger = logging.getLogger(__name__)
 
@@ -47,35 +48,72 @@ def main(argv: Sequence[str]) -> int:
     configure_logging(settings.log_format)
     # Prompts are tokenized one at a time; a pool of threads would only make forking the engine unsafe.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    # Imported here, so that a gateway without an engine of its own does without the engine's packages.
-    from gateway.backends.local.models import local_backend, resolve_model
-
+    serve = _serve_upstreams if settings.upstream else _serve_model
     try:
         place = asyncio.run(prepare_database(settings))
         print(f"prefixgate keeps keys, prompts and the request log in {place}", file=sys.stderr, flush=True)
-        files = resolve_model(settings)
-        backend = local_backend(settings, files)
-        store = open_store(settings)
-        app = create_app(settings, backend, files, store=store)
+        return serve(settings, open_store(settings))
     except StorageUnavailableError as error:
         print(f"prefixgate serve: the database cannot be used: {error.cause}", file=sys.stderr)
         return 1
     except (DatabaseSetupError, MigrationError, ModelFilesError, ChatTemplateError) as error:
         print(f"prefixgate serve: {error}", file=sys.stderr)
         return 1
+
+
+def _serve_model(settings: Settings, store: Store) -> int:
+    # Imported here, so that a gateway without an engine of its own does without the engine's packages.
+    from gateway.backends.local.models import local_backend, resolve_model
+
+    files = resolve_model(settings)
+    backend = local_backend(settings, files)
+    app = create_app(settings, backend, files, store=store)
     return run(app, backend, settings, model_name=files.name, keys=store.ring)
+
+
+def _serve_upstreams(settings: Settings, store: Store) -> int:
+    pool = pool_of(settings)
+    app = create_upstream_app(settings, pool, store=store)
+    name = ", ".join(upstream.name for upstream in pool.upstreams)
+    return run(app, pool, settings, model_name=name, keys=store.ring, example=_models_line)
+
+
+class Servant(Protocol):
+    """What answers behind a gateway: an engine, or upstreams."""
+
+    def ready(self) -> bool:
+        """Whether requests are answered now."""
+        ...
+
+    def state(self) -> str:
+        """Say how it is; what begins with `failed` never gets better."""
+        ...
+
+    async def stop(self) -> None:
+        """End the answers that run, each with an error of its own."""
+        ...
 
 
 def run(
     app: FastAPI,
-    backend: Backend,
+    backend: Servant,
     settings: Settings,
     *,
     model_name: str,
     keys: KeyStore,
     grace_seconds: float = GRACE_SECONDS,
+    example: Callable[[str, str], str] | None = None,
 ) -> int:
     """Listen until a signal comes or the engine turns out never to work.
+
+    Args:
+        app: what answers.
+        backend: what it stands in front of; stopped before it.
+        settings: where to listen.
+        model_name: what is served, for people.
+        keys: whether a key is needed, for the notice.
+        grace_seconds: for answers under way when a signal comes.
+        example: a first command to try, of the gateway's address and the name; by default a chat.
 
     Returns: the exit status.
     """
@@ -92,7 +130,7 @@ def run(
         log_config=None,
         timeout_graceful_shutdown=GRACE_SECONDS,  # never needed: when uvicorn begins to wait, all answers have ended
     )
-    server = _Server(config, backend, model_name, keys, grace_seconds, app.state.is_settled)
+    server = _Server(config, backend, model_name, keys, grace_seconds, app.state.is_settled, example or _curl_line)
     with suppress(KeyboardInterrupt):  # uvicorn raises the signal again, after it shut down in order
         server.run()
     return 1 if server.engine_failed or not server.started else 0
@@ -104,13 +142,15 @@ class _Server(uvicorn.Server):
     def __init__(
         self,
         config: uvicorn.Config,
-        backend: Backend,
+        backend: Servant,
         model_name: str,
         keys: KeyStore,
         grace_seconds: float,
         is_settled: Callable[[], bool],
+        example: Callable[[str, str], str],
     ) -> None:
         super().__init__(config)
+        self._example = example
         self._is_settled = is_settled
         self.engine_failed = False
         self._grace_seconds = grace_seconds
@@ -158,7 +198,7 @@ class _Server(uvicorn.Server):
 
     async def _announce(self) -> None:
         base_url = self._base_url()
-        print(f"prefixgate listens on {base_url}; {self._model_name} is being loaded", file=sys.stderr, flush=True)
+        print(f"prefixgate listens on {base_url}; waiting for {self._model_name}", file=sys.stderr, flush=True)
         while not (self._backend.ready() and self._is_settled()):
             if self._backend.state().startswith("failed"):
                 print(f"prefixgate serve: the engine {self._backend.state()}", file=sys.stderr, flush=True)
@@ -169,7 +209,7 @@ class _Server(uvicorn.Server):
         gc.freeze()  # what lives now lives on; no collection need walk it again
         print(_key_notice(self.config.host, has_keys=self._keys.has_keys()), file=sys.stderr)
         print(
-            f"prefixgate serves {self._model_name} on {base_url}\nTry:\n  {_curl_line(base_url, self._model_name)}",
+            f"prefixgate serves {self._model_name} on {base_url}\nTry:\n  {self._example(base_url, self._model_name)}",
             flush=True,
         )
 
@@ -195,3 +235,7 @@ def _curl_line(base_url: str, model_name: str) -> str:
     ]
     body = orjson.dumps({"model": model_name, "messages": messages, "temperature": 0}).decode()
     return f"curl {base_url}/v1/chat/completions -H 'content-type: application/json' -d {shlex.quote(body)}"
+
+
+def _models_line(base_url: str, _: str) -> str:
+    return f"curl {base_url}/v1/models"

@@ -158,7 +158,7 @@ def test_every_error_has_its_row_in_the_table() -> None:
         for kind in vars(module).values()
         if isinstance(kind, type) and issubclass(kind, root) and kind is not root
     ]
-    assert len(kinds) == 15
+    assert len(kinds) == 18
     for kind in kinds:
         error = kind("m", param="x") if kind is base.RequestRejectedError else kind("m")
         assert problem_of(error).status != 500, kind

@@ -1,0 +1,36 @@
+"""Turns what endpoints raise into answers, by the one table of errors."""
+
+from __future__ import annotations
+
+import logging
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gateway.backends.base import BackendError
+from gateway.error_shapes import error_body
+from gateway.errors import GatewayError, StorageUnavailableError, problem_of
+
+logger = logging.getLogger(__name__)
+
+
+def answer_errors(app: Starlette) -> None:
+    """Have an application answer errors in the shape of the provider whose path was asked."""
+    for kind in (GatewayError, BackendError, HTTPException, Exception):
+        app.add_exception_handler(kind, _answer_error)
+
+
+async def _answer_error(request: Request, error: Exception) -> Response:
+    problem = problem_of(error)
+    headers = dict(problem.headers)
+    if isinstance(error, StorageUnavailableError):
+        logger.warning("%s %s: %s: %s", request.method, request.url.path, error, error.cause)
+    if problem.status == 500:
+        headers["connection"] = "close"  # uvicorn closes after an unforeseen error, and the client should know
+        if not isinstance(error, BackendError):
+            # Unforeseen errors are answered outside of the middleware that names requests.
+            headers["x-request-id"] = request.scope["state"]["request_id"]
+    body = error_body(problem, request.url.path)
+    return Response(body, problem.status, headers, media_type="application/json")

@@ -1,0 +1,1 @@
+"""The reverse proxy: the normalizer in front of OpenAI-compatible servers that run already. No engine, no torch."""

@@ -1,0 +1,130 @@
+"""Builds the application in front of upstreams: wires what it is given, owns nothing that outlives it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, FastAPI, Header
+from starlette.middleware import Middleware
+from starlette.routing import Route
+
+from gateway.auth import Authenticator, KeyStore, NoKeys
+from gateway.error_answers import answer_errors
+from gateway.middleware import BodyLimit, RequestContext
+from gateway.normalize.memory import TurnMemory
+from gateway.normalize.modes import RuleModes
+from gateway.normalize.registry import RuleRegistry
+from gateway.normalize.rule import Mode, RuleClass
+from gateway.normalize.rules import built_in_rules
+from gateway.routes.admin_keys import add_key_routes, add_tenant_routes
+from gateway.routes.admin_requests import add_request_routes
+from gateway.routes.admin_rules import add_rule_routes
+from gateway.settings import Settings
+from gateway.storage.rule_settings import RuleSettings
+from gateway.storage.store import Store
+from gateway.threads import PromptThreads
+from gateway.upstream.chat import UpstreamIngress
+from gateway.upstream.metrics import UpstreamMetrics
+from gateway.upstream.pool import Timeouts, UpstreamPool
+from gateway.upstream.proxy import PATH, ProxyServices, UpstreamChats
+from gateway.upstream.routes import UpstreamSystemRoutes
+from gateway.version import VERSION
+
+
+def pool_of(settings: Settings) -> UpstreamPool:
+    """Make the pool that the options ask for."""
+    timeouts = Timeouts(
+        settings.upstream_connect_timeout, settings.upstream_first_byte_timeout, settings.upstream_idle_timeout
+    )
+    return UpstreamPool(settings.upstream, key=settings.upstream_key, timeouts=timeouts)
+
+
+def create_upstream_app(
+    settings: Settings,
+    pool: UpstreamPool,
+    *,
+    keys: KeyStore | None = None,
+    store: Store | None = None,
+    rules: RuleRegistry | None = None,
+) -> FastAPI:
+    """Build one gateway without an engine.
+
+    Args:
+        settings: host and admin key decide who may ask.
+        pool: started and stopped with the application.
+        keys: API keys; by default those of the store, else there are none.
+        store: opened and prepared; started and stopped with the application. None: nothing is kept.
+        rules: the normalizer; by default `upstream_rules`.
+    """
+    metrics = UpstreamMetrics(pool)
+    if store is not None:
+        metrics.gateway.watch_store(store)
+    keys = keys or (store.ring if store else NoKeys())
+    authenticator = Authenticator(keys, host=settings.host, admin_key=settings.admin_key)
+    threads, modes = PromptThreads(), RuleModes(rules or upstream_rules())
+    ingress = UpstreamIngress(modes, threads, TurnMemory(max_bytes=settings.turn_memory))
+    services = ProxyServices(pool, ingress, authenticator, metrics, log=store.log if store else None)
+    routes = [
+        Route(PATH, UpstreamChats(services), methods=["POST"]),
+        *UpstreamSystemRoutes(pool, authenticator, metrics).routes(),
+    ]
+    admin = _admin_router(authenticator, modes, store)
+    paths = [route.path for route in [*routes, *admin.routes] if isinstance(route, Route) and "{" not in route.path]
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        if store is not None:
+            await store.start()
+        try:
+            await pool.start()
+            yield
+        finally:
+            await pool.close()
+            threads.close()
+            if store is not None:
+                await store.stop()
+
+    app = FastAPI(
+        title="prefixgate",
+        version=VERSION,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        middleware=[Middleware(RequestContext, metrics=metrics.gateway, paths=paths), Middleware(BodyLimit)],
+    )
+    app.state.is_settled = lambda: True
+    app.router.routes.extend(routes)
+    app.include_router(admin)
+    answer_errors(app)
+    return app
+
+
+def upstream_rules() -> RuleRegistry:
+    """The built-in rules. Those that go by a memory of answers are off until the operator turns them on."""
+    return RuleRegistry(
+        [
+            replace(rule, default=Mode.OFF) if rule.rule_class is RuleClass.STATEFUL else rule
+            for rule in built_in_rules().rules
+        ]
+    )
+
+
+def _admin_router(authenticator: Authenticator, modes: RuleModes, store: Store | None) -> APIRouter:
+    """Build the routes of the admin API that need no engine."""
+
+    async def check_key(authorization: Annotated[str | None, Header()] = None) -> None:
+        authenticator.check_admin(authorization)
+
+    router = APIRouter(prefix="/admin/v1", dependencies=[Depends(check_key)])
+    if store is not None:
+        rules = RuleSettings(store.database, modes)
+        store.keep_fresh(rules.refresh)
+        add_tenant_routes(router, store)
+        add_key_routes(router, store)
+        add_request_routes(router, store)
+        add_rule_routes(router, modes, rules, store)
+    return router

@@ -1,0 +1,113 @@
+"""A chat for an upstream: from the bytes that came to those that are sent on.
+
+The gateway reads as little of a body as it needs. What it cannot read as a conversation is the upstream's to judge, and is
+passed on as it came.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from gateway import checks
+from gateway.auth import Identity
+from gateway.chat_request import conversation_of, json_object
+from gateway.conversation import Conversation, body_of
+from gateway.errors import InvalidRequestError
+from gateway.normalize.memory import TurnMemory
+from gateway.normalize.modes import RuleModes
+from gateway.normalize.recollection import NextTurn, Recollection
+from gateway.normalize.rule import Context
+from gateway.threads import PromptThreads
+
+INLINE_BYTES = 64_000
+"""Smaller bodies are no work for a thread: nothing is tokenized here."""
+REMEMBERING = frozenset({"echo_repair", "reasoning_restore"})
+"""Rules for which answers are remembered; where all of them are off, nothing is."""
+_UNREAD = ("unread",)
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamChat:
+    """A body, checked as far as a gateway must."""
+
+    model: str
+    is_stream: bool
+    fields: dict[str, Any]
+    body: bytes
+    """As it came."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """What is sent on."""
+
+    body: bytes
+    rules: tuple[str, ...]
+    """Names of those that fired; `unread` where the messages are of a kind that only the upstream knows."""
+    affinity: bytes
+    """Equal for chats with the same system head and tools; without both, for those of the same first turn."""
+    next_turn: NextTurn | None = None
+    """Remembers the answer; None: it is not to be remembered."""
+
+
+class UpstreamIngress:
+    """Prepares chats."""
+
+    def __init__(self, modes: RuleModes, threads: PromptThreads, memory: TurnMemory) -> None:
+        self._modes = modes
+        self._memory = memory
+        self._threads = threads
+
+    async def parse(self, body: bytes) -> UpstreamChat:
+        """Check a body.
+
+        Raises: InvalidRequestError: it is no JSON object, or names no model.
+        """
+        if len(body) < INLINE_BYTES:
+            return _parse(body)
+        return await self._threads.run(len(body), _parse, body)
+
+    async def prepare(self, chat: UpstreamChat, *, route: str, identity: Identity) -> Outgoing:
+        """Normalize a chat that came by a route."""
+        if len(chat.body) < INLINE_BYTES:
+            return self._prepare(chat, route, identity)
+        return await self._threads.run(len(chat.body), self._prepare, chat, route, identity)
+
+    def _prepare(self, chat: UpstreamChat, route: str, identity: Identity) -> Outgoing:
+        # A key for some models only: the upstream must read the same model that was checked, whatever it makes of a
+        # field that is given twice.
+        body = chat.body if identity.models is None else orjson.dumps(chat.fields)
+        try:
+            conversation = conversation_of(chat.fields)
+        except InvalidRequestError:
+            return Outgoing(body, _UNREAD, _digest(identity, chat.fields.get("messages")))
+        memory = Recollection(self._memory, identity.scope)
+        rules = self._modes.rule_set(identity.tenant, route)
+        normalized = rules.normalize(conversation, Context(identity.scope, memory))
+        canonical = normalized.conversation
+        if normalized.fired:
+            body = orjson.dumps(body_of(canonical))
+        remembers = REMEMBERING & (rules.on | rules.audit) and canonical.messages[-1].role != "assistant"
+        next_turn = memory.next_turn(canonical, normalized.audited) if remembers else None
+        return Outgoing(body, normalized.fired, _affinity(identity, canonical), next_turn)
+
+
+def _parse(body: bytes) -> UpstreamChat:
+    fields = json_object(body)
+    if "model" not in fields:
+        raise InvalidRequestError("model: missing, wanted the id of a model of the upstream", param="model")
+    model = checks.text("model", fields["model"])
+    return UpstreamChat(model, fields.get("stream") is True, fields, body)
+
+
+def _affinity(identity: Identity, conversation: Conversation) -> bytes:
+    count = conversation.num_head_messages
+    head = conversation.messages[: count or (0 if conversation.tools else 1)]
+    return _digest(identity, [[(message.role, message.content) for message in head], conversation.tools])
+
+
+def _digest(identity: Identity, value: object) -> bytes:
+    return identity.scope.encode() + orjson.dumps(value)

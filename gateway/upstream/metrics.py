@@ -1,0 +1,60 @@
+"""What is counted of upstreams, beside what every gateway counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from gateway.metrics import GatewayMetrics
+from gateway.upstream.pool import UpstreamPool
+from gateway.upstream.usage import AnswerReader
+
+
+class UpstreamMetrics(Collector):
+    """Series of a pool of upstreams.
+
+    Attributes:
+        gateway: those that every gateway has.
+    """
+
+    def __init__(self, pool: UpstreamPool) -> None:
+        self.gateway = GatewayMetrics()
+        self._pool = pool
+        self._num_answers: dict[tuple[str, int], int] = {}
+        self._num_untold = 0
+        self.gateway.watch(self)
+
+    def count_answer(self, upstream: str, status: int) -> None:
+        """Count an answer by the status that the upstream gave it."""
+        key = (upstream, status)
+        self._num_answers[key] = self._num_answers.get(key, 0) + 1
+
+    def count_tokens(self, reader: AnswerReader) -> None:
+        """Count what an answer told; what it did not tell is no 0."""
+        if reader.num_prompt_tokens is None:
+            self._num_untold += 1
+            return
+        self.gateway.prompt_tokens.inc(reader.num_prompt_tokens)
+        self.gateway.cached_tokens.inc(reader.num_cached_tokens or 0)
+        self.gateway.generated_tokens.inc(reader.num_output_tokens or 0)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the series."""
+        up = GaugeMetricFamily("prefixgate_upstream_up", "Whether an upstream answered last", labels=["upstream"])
+        for upstream in self._pool.upstreams:
+            up.add_metric([upstream.name], int(upstream.is_up))
+        yield up
+        answers = CounterMetricFamily(
+            "prefixgate_upstream_answers", "Answers of upstreams by their status", labels=["upstream", "status"]
+        )
+        for (name, status), count in self._num_answers.items():
+            answers.add_metric([name, str(status)], count)
+        yield answers
+        yield CounterMetricFamily(
+            "prefixgate_upstream_retries", "Requests that went to one more upstream", self._pool.num_retries
+        )
+        yield CounterMetricFamily(
+            "prefixgate_upstream_answers_without_usage", "Answers that told no tokens", self._num_untold
+        )

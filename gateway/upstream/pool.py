@@ -1,0 +1,204 @@
+"""The upstreams: which one a conversation goes to, which of them answer, and what is tried where one does not.
+
+Knows nothing of what is sent. A request is tried again only where no upstream can have begun to answer it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import httpx
+from pydantic import SecretStr
+
+from gateway.errors import UpstreamUnreachableError
+from gateway.upstream.headers import RawHeaders
+from gateway.upstream.limits import Limits
+from gateway.upstream.options import UpstreamOptions
+
+logger = logging.getLogger(__name__)
+
+PROBE_SECONDS = 5.0
+"""Between two looks at which upstreams answer."""
+_PROBE_TIMEOUT_SECONDS = 3.0
+_KEEP_ALIVE_SECONDS = 4.0
+"""Below the 5 s after which uvicorn, and so vLLM, closes: a request on a connection that is just being closed fails."""
+_BUSY = 503
+_REFUSED = frozenset({401, 403})
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long an upstream may take, in seconds."""
+
+    connect: float = 5.0
+    first_byte: float = 600.0
+    """From the end of the request to the first byte of the answer's body, which in one piece comes at its end."""
+    idle: float = 120.0
+    """Between bytes of an answer."""
+
+
+class Upstream:
+    """One server.
+
+    Attributes:
+        name: its base URL.
+        own_headers: sent with each request.
+        is_up: whether it answered last.
+    """
+
+    def __init__(self, options: UpstreamOptions, key: SecretStr | None, timeouts: Timeouts) -> None:
+        self.name = options.url
+        self.own_headers: RawHeaders = [
+            (name.encode(), value.get_secret_value().encode()) for name, value in options.headers.items()
+        ]
+        key = options.key or key
+        if key is not None and "authorization" not in options.headers:
+            self.own_headers.append((b"authorization", b"Bearer " + key.get_secret_value().encode()))
+        self.is_up = False
+        # Reading is timed by who reads; waiting for a connection never happens, for there is no limit to them.
+        self._client = httpx.AsyncClient(
+            timeout=httpx.Timeout(None, connect=timeouts.connect, write=timeouts.idle),
+            limits=httpx.Limits(max_connections=None, keepalive_expiry=_KEEP_ALIVE_SECONDS),
+            trust_env=False,  # a proxy of the environment is for reaching the world
+        )
+
+    async def send(self, method: str, path: str, headers: RawHeaders, body: bytes) -> httpx.Response:
+        """Send a request; the answer's body is still to be read, and closed.
+
+        Raises: httpx.TransportError: it cannot be reached, or broke.
+        """
+        request = httpx.Request(method, self.name + path, headers=headers, content=body or None)
+        return await self._client.send(request, stream=True)
+
+    async def probe(self) -> None:
+        """Find out whether it answers. One that is loading (503) or refuses our key could serve nobody."""
+        try:
+            async with asyncio.timeout(_PROBE_TIMEOUT_SECONDS):
+                response = await self.send("GET", "/models", self.own_headers, b"")
+                await response.aclose()
+                is_up = response.status_code < 500 and response.status_code not in _REFUSED
+                reason = f"it answers {response.status_code}"
+        except (httpx.TransportError, TimeoutError) as error:
+            is_up, reason = False, str(error) or type(error).__name__
+        self.note(is_up=is_up, reason=reason)
+
+    def note(self, *, is_up: bool, reason: str) -> None:
+        """Note whether it answers, and log where that is new."""
+        if is_up != self.is_up:
+            logger.log(logging.INFO if is_up else logging.WARNING, "upstream %s: %s", self.name, reason)
+        self.is_up = is_up
+
+    async def close(self) -> None:
+        """Close its connections."""
+        await self._client.aclose()
+
+
+class Sent(NamedTuple):
+    """A request that an upstream took."""
+
+    upstream: Upstream
+    response: httpx.Response
+
+
+class UpstreamPool:
+    """Several servers of the same models.
+
+    Attributes:
+        upstreams: in the order they were given.
+        timeouts: for who reads their answers.
+        limits: under which they are read.
+        num_retries: requests that went to a second one.
+    """
+
+    def __init__(
+        self,
+        options: Sequence[UpstreamOptions],
+        *,
+        key: SecretStr | None = None,
+        timeouts: Timeouts = Timeouts(),
+        probe_seconds: float = PROBE_SECONDS,
+    ) -> None:
+        self.upstreams = tuple(Upstream(entry, key, timeouts) for entry in options)
+        self.timeouts = timeouts
+        self.limits = Limits()
+        self.num_retries = 0
+        self._probe_seconds = probe_seconds
+        self._probing: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Look once at who answers, then again and again."""
+        await self._probe()
+        self._probing = asyncio.create_task(self._probe_on())
+
+    async def stop(self) -> None:
+        """End the answers that run."""
+        self.limits.stop()
+
+    async def close(self) -> None:
+        """End everything."""
+        await self.stop()
+        if self._probing is not None:
+            self._probing.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._probing
+        for upstream in self.upstreams:
+            await upstream.close()
+
+    def ready(self) -> bool:
+        """Whether any upstream answers."""
+        return any(upstream.is_up for upstream in self.upstreams)
+
+    def state(self) -> str:
+        """Say the same in words."""
+        return "ready" if self.ready() else "no upstream answers"
+
+    def order(self, key: bytes) -> list[Upstream]:
+        """Give the upstreams in the order in which to try them for what has this key.
+
+        The same key gives the same first one as long as it answers; where one is added or falls out, only its own keys
+        move. Source: Thaler and Ravishankar, rendezvous hashing, 1998.
+        """
+        return sorted(self.upstreams, key=lambda upstream: (not upstream.is_up, _weight(key, upstream.name)))
+
+    async def send(
+        self, order: Sequence[Upstream], method: str, path: str, headers: Callable[[Upstream], RawHeaders], body: bytes
+    ) -> Sent:
+        """Send a request to the first upstream that takes it.
+
+        Raises:
+            UpstreamUnreachableError: none does.
+            httpx.TransportError: one broke when it may have begun to work on it.
+        """
+        for place, upstream in enumerate(order):
+            if place:
+                self.num_retries += 1
+            try:
+                response = await upstream.send(method, path, headers(upstream), body)
+            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+                upstream.note(is_up=False, reason=str(error) or type(error).__name__)
+                continue
+            if response.status_code == _BUSY and upstream is not order[-1]:
+                await response.aclose()
+                continue
+            if response.status_code < 500:
+                upstream.note(is_up=True, reason="it answers")
+            return Sent(upstream, response)
+        raise UpstreamUnreachableError("no upstream could be reached; try again later")
+
+    async def _probe(self) -> None:
+        await asyncio.gather(*(upstream.probe() for upstream in self.upstreams))
+
+    async def _probe_on(self) -> None:
+        while True:
+            await asyncio.sleep(self._probe_seconds)
+            await self._probe()
+
+
+def _weight(key: bytes, name: str) -> bytes:
+    return hashlib.blake2b(name.encode(), key=hashlib.blake2b(key, digest_size=32).digest(), digest_size=8).digest()

@@ -1,0 +1,251 @@
+"""`POST /v1/chat/completions` in front of upstreams: a plain ASGI endpoint that passes bytes on.
+
+An answer in one piece is read whole before its first byte is sent, so whatever goes wrong has a status. One in pieces is
+passed on as they come; what goes wrong then is an event in the stream. A client that goes away, at any moment, ends the
+request to the upstream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+
+import httpx
+from starlette.datastructures import Headers
+from starlette.types import Receive, Scope, Send
+
+from gateway.auth import Authenticator, Identity
+from gateway.disconnect import ClientDisconnectedError, read_body, run_until_disconnect
+from gateway.errors import GatewayError, UpstreamFailedError, problem_of
+from gateway.request_entry import CLIENT_GONE, RequestEntry
+from gateway.sse import data
+from gateway.storage.request_log import RequestLog
+from gateway.upstream.chat import Outgoing, UpstreamIngress
+from gateway.upstream.headers import RawHeaders, forwarded, returned
+from gateway.upstream.limits import Limit
+from gateway.upstream.metrics import UpstreamMetrics
+from gateway.upstream.pool import Sent, Upstream, UpstreamPool
+from gateway.upstream.usage import AnswerReader
+
+logger = logging.getLogger(__name__)
+
+PATH = "/v1/chat/completions"
+MAX_ANSWER_BYTES = 64_000_000
+"""Of an answer in one piece, which is held in memory."""
+_REST_SECONDS = 0.1
+"""For an upstream to end its answer after the last event."""
+_WATCH_SECONDS = 3600.0
+"""Nothing is said to a client while it waits: all bytes are the upstream's."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyServices:
+    """What passing a chat on takes."""
+
+    pool: UpstreamPool
+    ingress: UpstreamIngress
+    authenticator: Authenticator
+    metrics: UpstreamMetrics
+    log: RequestLog | None = None
+    """None: nothing is remembered."""
+    clock: Callable[[], float] = time.monotonic
+
+
+@dataclass(slots=True)
+class _Task:
+    """One request on its way."""
+
+    entry: RequestEntry
+    outgoing: Outgoing
+    headers: RawHeaders
+    """The client's."""
+    arrived_at: float
+    send: Send
+    is_started: bool = False
+    """Whether the head of the answer was sent."""
+
+
+class UpstreamChats:
+    """The endpoint."""
+
+    def __init__(self, services: ProxyServices) -> None:
+        self._services = services
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        services = self._services
+        arrived_at = services.clock()
+        identity = services.authenticator.identify(Headers(scope=scope))
+        request_id: str = scope["state"]["request_id"]
+        entry = RequestEntry(request_id, PATH, identity.tenant, identity.key_id, created_at=time.time())
+        try:
+            task = await self._read(entry, identity, arrived_at, scope, receive, send)
+            await run_until_disconnect(self._answer(task), receive, idle_seconds=_WATCH_SECONDS, on_idle=_say_nothing)
+        except ClientDisconnectedError:
+            if entry.status == CLIENT_GONE:  # else it has all that it asked for
+                services.metrics.gateway.aborted_requests.inc()
+                logger.info("client gone")
+        except Exception as error:
+            entry.fail(problem_of(error))
+            raise
+        finally:
+            entry.total_seconds = services.clock() - arrived_at
+            if services.log is not None:
+                services.log.record(entry)
+
+    async def _read(
+        self, entry: RequestEntry, identity: Identity, arrived_at: float, scope: Scope, receive: Receive, send: Send
+    ) -> _Task:
+        services = self._services
+        body = await read_body(receive)
+        chat = await services.ingress.parse(body)
+        entry.model, entry.is_stream = chat.model, chat.is_stream
+        if services.log is not None and services.log.keeps_content:
+            entry.request_body = body.decode()
+        identity.check_model(chat.model)
+        outgoing = await services.ingress.prepare(chat, route=PATH, identity=identity)
+        entry.rules = outgoing.rules
+        return _Task(entry, outgoing, scope["headers"], arrived_at, send)
+
+    async def _answer(self, task: _Task) -> None:
+        pool = self._services.pool
+        is_kept = task.entry.request_body is not None or task.outgoing.next_turn is not None
+        reader = AnswerReader(keeps_message=is_kept)
+        try:
+            async with pool.limits.timed(pool.timeouts.first_byte) as limit, self._sent(task) as sent:
+                is_stream = sent.response.headers.get("content-type", "").startswith("text/event-stream")
+                pass_on = self._stream if is_stream else self._respond
+                await pass_on(task, sent.response, reader, limit)
+        except GatewayError as error:
+            if not task.is_started:
+                raise
+            await self._end_stream(task, reader, error)
+        finally:
+            _note_answer(task.entry, reader)
+
+    @asynccontextmanager
+    async def _sent(self, task: _Task) -> AsyncIterator[Sent]:
+        """Send the request on; close the answer when it was read, or is no longer wanted.
+
+        Raises: UpstreamUnreachableError: none takes it; UpstreamFailedError: one broke.
+        """
+        services = self._services
+
+        def headers(upstream: Upstream) -> RawHeaders:
+            return forwarded(task.headers, task.entry.request_id, upstream.own_headers)
+
+        order = services.pool.order(task.outgoing.affinity)
+        try:
+            sent = await services.pool.send(order, "POST", "/chat/completions", headers, task.outgoing.body)
+            services.metrics.count_answer(sent.upstream.name, sent.response.status_code)
+            try:
+                yield sent
+            finally:
+                await sent.response.aclose()
+        except httpx.TransportError as error:
+            logger.warning("an upstream broke: %s", str(error) or type(error).__name__)
+            raise UpstreamFailedError("the upstream broke before its answer was complete") from error
+
+    async def _respond(self, task: _Task, response: httpx.Response, reader: AnswerReader, limit: Limit) -> None:
+        idle = self._services.pool.timeouts.idle
+        pieces, num_bytes = [], 0
+        async for piece in response.aiter_raw():
+            limit.allow(idle)
+            pieces.append(piece)
+            num_bytes += len(piece)
+            if num_bytes > MAX_ANSWER_BYTES:
+                raise UpstreamFailedError(f"the upstream's answer is longer than {MAX_ANSWER_BYTES} bytes")
+        limit.allow(None)
+        body = b"".join(pieces)
+        if "content-encoding" not in response.headers:
+            reader.read_body(body)
+        headers = [
+            *returned(response.headers.raw),
+            (b"content-length", str(len(body)).encode()),
+            (b"x-prefixgate-cache", _cache_header(task.outgoing, reader)),
+        ]
+        self._note_status(task, response.status_code, reader)
+        await task.send({"type": "http.response.start", "status": response.status_code, "headers": headers})
+        await task.send({"type": "http.response.body", "body": body})
+
+    async def _stream(self, task: _Task, response: httpx.Response, reader: AnswerReader, limit: Limit) -> None:
+        services, send = self._services, task.send
+        idle, is_readable = services.pool.timeouts.idle, "content-encoding" not in response.headers
+        pieces, is_complete = response.aiter_raw(), False
+        async for piece in pieces:
+            limit.allow(None)  # a slow client is no slow upstream
+            if not task.is_started:
+                task.entry.first_token_seconds = services.clock() - task.arrived_at
+                await self._start(task, response)
+            if is_readable:
+                reader.feed(piece)
+            if reader.is_done:
+                piece += await _rest(pieces)
+                is_complete = True
+                break
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+            limit.allow(idle)
+        limit.allow(None)
+        if not task.is_started:
+            await self._start(task, response)
+        self._note_status(task, response.status_code, reader)
+        await send({"type": "http.response.body", "body": piece if is_complete else b""})
+
+    async def _start(self, task: _Task, response: httpx.Response) -> None:
+        task.is_started = True
+        headers = [*returned(response.headers.raw), (b"x-prefixgate-cache", _cache_header(task.outgoing, None))]
+        await task.send({"type": "http.response.start", "status": response.status_code, "headers": headers})
+
+    async def _end_stream(self, task: _Task, reader: AnswerReader, error: GatewayError) -> None:
+        logger.warning("failed while streaming: %s", error)
+        problem = problem_of(error)
+        task.entry.fail(problem)
+        border = b"" if reader.ends_on_a_border else b"\n\n"
+        await task.send({"type": "http.response.body", "body": border + data(problem.body)})
+
+    def _note_status(self, task: _Task, status: int, reader: AnswerReader) -> None:
+        """Note that the answer is complete, before its last bytes go out: the client may go away, or ask again."""
+        task.entry.status = status
+        if status >= 400:
+            task.entry.error = "upstream_error"
+            return
+        self._services.metrics.count_tokens(reader)
+        if task.outgoing.next_turn is not None and reader.finish_reason is not None:
+            task.outgoing.next_turn.remember(reader.turn.message())
+
+
+def _note_answer(entry: RequestEntry, reader: AnswerReader) -> None:
+    entry.completion_id = reader.completion_id
+    entry.finish_reason = reader.finish_reason
+    entry.num_prompt_tokens = reader.num_prompt_tokens
+    entry.num_cached_tokens = reader.num_cached_tokens
+    entry.num_output_tokens = reader.num_output_tokens
+    if entry.request_body is not None:
+        entry.answer_text = reader.turn.text
+
+
+def _cache_header(outgoing: Outgoing, reader: AnswerReader | None) -> bytes:
+    """Print `x-prefixgate-cache`: what the upstream told before the head of the answer left, and our rules."""
+    told = []
+    if reader is not None and reader.num_cached_tokens is not None:
+        told.append(f"cached={reader.num_cached_tokens}")
+    if reader is not None and reader.num_prompt_tokens is not None:
+        told.append(f"prompt={reader.num_prompt_tokens}")
+    return "; ".join([*told, f"rules={','.join(outgoing.rules) or 'none'}"]).encode()
+
+
+async def _rest(pieces: AsyncIterator[bytes]) -> bytes:
+    """Read what comes right behind the last event: nearly always nothing, and then the connection can be used again."""
+    rest = []
+    with suppress(TimeoutError, httpx.TransportError):
+        async with asyncio.timeout(_REST_SECONDS):
+            rest += [piece async for piece in pieces]
+    return b"".join(rest)
+
+
+async def _say_nothing() -> None:
+    pass

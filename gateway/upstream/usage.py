@@ -1,0 +1,120 @@
+"""Reads what an upstream's answer tells of itself, from bytes that pass by in whatever pieces; changes none of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from gateway.upstream.spoken import SpokenTurn
+
+MAX_LINE_BYTES = 1_000_000
+"""Of an event that is not complete yet; longer ones are passed on and not read."""
+
+_TELLING = re.compile(rb'"usage"\s*:\s*\{|"finish_reason"\s*:\s*"')
+_DONE = re.compile(rb"data: ?\[DONE\](\n\n|\r\n\r\n|\r\r)\Z")
+_MAX_DONE_BYTES = 16
+
+
+class AnswerReader:
+    """What one answer told so far.
+
+    Attributes:
+        completion_id: the upstream's name for it; empty: not told.
+        finish_reason: None: not told.
+        num_prompt_tokens: None: not told, and so the next two.
+        num_cached_tokens: the most that any usage reported.
+        num_output_tokens: of the last usage.
+        turn: the first choice, where it is kept.
+    """
+
+    def __init__(self, *, keeps_message: bool) -> None:
+        """Begin to read.
+
+        Args:
+            keeps_message: whether what is said is collected; then every event is parsed.
+        """
+        self.completion_id = ""
+        self.finish_reason: str | None = None
+        self.num_prompt_tokens: int | None = None
+        self.num_cached_tokens: int | None = None
+        self.num_output_tokens: int | None = None
+        self.turn = SpokenTurn()
+        self._keeps_message = keeps_message
+        self._rest = b""
+        self._skips_line = False
+        self._last_bytes = b""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the bytes so far end with the event that ends a stream; clients leave on it."""
+        return _DONE.search(self._last_bytes) is not None
+
+    @property
+    def ends_on_a_border(self) -> bool:
+        """Whether the bytes so far end with a whole line."""
+        return not self._rest and not self._skips_line
+
+    def read_body(self, body: bytes) -> None:
+        """Read an answer in one piece; what is no JSON tells nothing."""
+        self._read(body, "message")
+
+    def feed(self, piece: bytes) -> None:
+        """Read the next bytes of an event stream."""
+        self._last_bytes = (self._last_bytes + piece[-_MAX_DONE_BYTES:])[-_MAX_DONE_BYTES:]
+        end = max(piece.rfind(b"\n"), piece.rfind(b"\r")) + 1
+        if not end:
+            self._keep(piece)
+            return
+        whole, skips_first = self._rest + piece[:end], self._skips_line
+        self._rest, self._skips_line = b"", False
+        self._keep(piece[end:])
+        if not self._keeps_message and self.completion_id and _TELLING.search(whole) is None:
+            return  # nearly always
+        for line in whole.splitlines()[skips_first:]:
+            if line.startswith(b"data:") and (self._keeps_message or not self.completion_id or _TELLING.search(line)):
+                self._read(line[5:], "delta")
+
+    def _keep(self, piece: bytes) -> None:
+        if self._skips_line or len(self._rest) + len(piece) > MAX_LINE_BYTES:
+            self._rest, self._skips_line = b"", True
+        else:
+            self._rest += piece
+
+    def _read(self, text: bytes, part: str) -> None:
+        try:
+            answer = orjson.loads(text)
+        except orjson.JSONDecodeError:  # [DONE], or nothing that we know
+            return
+        if not isinstance(answer, dict):
+            return
+        if isinstance(answer.get("id"), str):
+            self.completion_id = self.completion_id or answer["id"]
+        choices = answer.get("choices")
+        if isinstance(choices, list) and choices and isinstance(choices[0], dict):
+            self._read_choice(choices[0], part)
+        if isinstance(answer.get("usage"), dict):
+            self._read_usage(answer["usage"])
+
+    def _read_choice(self, choice: Mapping[str, Any], part: str) -> None:
+        if isinstance(choice.get("finish_reason"), str):
+            self.finish_reason = choice["finish_reason"]
+        said = choice.get(part)
+        is_first = choice.get("index", 0) == 0
+        if self._keeps_message and is_first and isinstance(said, dict):
+            self.turn.add(said)
+
+    def _read_usage(self, usage: Mapping[str, Any]) -> None:
+        prompt, output = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
+        details = usage.get("prompt_tokens_details")
+        cached = _count(details.get("cached_tokens")) if isinstance(details, dict) else None
+        self.num_prompt_tokens = self.num_prompt_tokens if prompt is None else prompt
+        self.num_output_tokens = self.num_output_tokens if output is None else output
+        if cached is not None:
+            self.num_cached_tokens = max(cached, self.num_cached_tokens or 0)
+
+
+def _count(value: object) -> int | None:
+    return value if type(value) is int and 0 <= value < 2**31 else None
