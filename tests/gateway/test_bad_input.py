@@ -328,25 +328,6 @@ async def test_value_is_named_in_the_words_of_json(client: httpx.AsyncClient, va
     assert answer.json()["error"]["message"].startswith(f"messages[0].role: got {words}, wanted one of ")
 
 
-async def test_path_with_a_slash_too_many_leads_nowhere(client: httpx.AsyncClient) -> None:
-    for path in (f"{PATH}/", "/admin/v1/cache/", "/v1/models/"):
-        answer = await client.request(
-            "POST" if path.startswith(PATH) else "GET", path, headers={"host": "evil.example"}
-        )
-        assert answer.status_code == 404
-        assert "location" not in answer.headers
-
-
-async def test_unknown_path_is_404(client: httpx.AsyncClient) -> None:
-    assert_error(await client.post("/v1/chats", json=chat()), 404, code="unknown_path", param=None)
-
-
-async def test_wrong_method_is_405(client: httpx.AsyncClient) -> None:
-    answer = await client.get(PATH)
-    assert_error(answer, 405, code="method_not_allowed", param=None)
-    assert answer.headers["allow"] == "POST"
-
-
 async def test_body_over_the_limit_is_413(client: httpx.AsyncClient) -> None:
     answer = await client.post(PATH, content=b" " * 10_000_001)
     assert_error(answer, 413, code="request_too_large", param=None)
