@@ -139,12 +139,12 @@ class Grammars:
 
     def _compile(self, grammar: str) -> _Outcome:
         try:
-            why = try_grammar(grammar)
+            trial = try_grammar(grammar)
         except OSError as error:
-            return GrammarFailure(f"could not be tried: {error}", is_retryable=True)
-        if why is not None:
-            return GrammarFailure(_first_line(why))
-        matcher = LLMatcher(self._tokenizer, grammar, log_level=0, limits=parser_limits())
+            return GrammarFailure(f"it could not be tried: {error}", is_retryable=True)
+        if trial.refusal is not None:
+            return GrammarFailure(_first_line(trial.refusal))
+        matcher = LLMatcher(self._tokenizer, trial.grammar, log_level=0, limits=parser_limits())
         matcher.compute_bitmask()  # the first is the dearest, and tells whether there is any answer at all
         if matcher.is_error():
             return GrammarFailure(_first_line(matcher.get_error()))

@@ -17,6 +17,8 @@ from gateway.chat_messages import parse_messages, parse_tools
 from gateway.conversation import Conversation
 from gateway.errors import InvalidRequestError
 from gateway.explain.request import DiagnosticsRequest
+from gateway.structure.fields import structure_of
+from gateway.structure.grammar import Structure
 
 MAX_FIELDS = 1000
 MAX_STOPS = 16
@@ -58,6 +60,8 @@ _HONOURED = frozenset(
         "continue_final_message",
         "chat_template_kwargs",
         "reasoning_effort",
+        "response_format",
+        "structured_outputs",
     }
 )
 
@@ -108,6 +112,8 @@ class ChatRequest:
     frequency_penalty: float = 0.0
     num_logprobs: int | None = None
     """So many of the likeliest tokens to tell of with each one; None: no log probabilities."""
+    structure: Structure | None = None
+    """What the answer must look like; None: like anything."""
 
 
 def parse_chat_request(body: bytes) -> ChatRequest:
@@ -158,6 +164,7 @@ def request_of(
         presence_penalty=_optional(fields, "presence_penalty", 0.0, sampling_fields.penalty),
         frequency_penalty=_optional(fields, "frequency_penalty", 0.0, sampling_fields.penalty),
         num_logprobs=sampling_fields.num_logprobs(fields),
+        structure=structure_of(fields),
     )
 
 
@@ -287,7 +294,6 @@ def _include_usage(fields: Mapping[str, Any], *, stream: bool) -> bool:
 
 _NEUTRAL: Mapping[str, Callable[[Any], bool]] = {
     "n": lambda value: type(value) is int and value == 1,
-    "response_format": lambda value: value == {"type": "text"},
     "functions": lambda value: value == [],
     "function_call": lambda value: value == "none",
     "modalities": lambda value: value == ["text"],

@@ -36,6 +36,8 @@ _OPTIONS = frozenset(
         "logit_bias",
         "diagnostics",
         "prompt_cache_options",
+        "response_format",
+        "structured_outputs",
     }
 )
 """Fields that mean what a chat means by them."""

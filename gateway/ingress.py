@@ -193,6 +193,8 @@ class Ingress:
             presence_penalty=chat.presence_penalty,
             frequency_penalty=chat.frequency_penalty,
             num_logprobs=chat.num_logprobs,
+            grammar=None if chat.structure is None else chat.structure.grammar,
+            grammar_field="grammar" if chat.structure is None else chat.structure.field,
         )
         heads = self._prompts.registered.heads if self._prompts else HeadIndex()
         request = self._hasher.request(

@@ -196,10 +196,11 @@ def test_a_preempted_answer_goes_on_where_it_was(grammars: Grammars) -> None:
     [
         ("start: nothing_of_the_kind", "unknown name"),
         (schema_grammar({"type": "object", "not": {}}), 'Unimplemented keys: ["not"]'),
-        ("", "Empty grammar"),
+        ("root ::= thing", "Rule 'thing'"),
+        ("hello", "neither Lark nor GBNF"),
         (schema_grammar({"$defs": {"a": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}), "NoExtensionBias"),
     ],
-    ids=["lark", "schema", "empty", "circle"],
+    ids=["lark", "schema", "gbnf", "text", "circle"],
 )
 def test_a_grammar_that_is_none_fails_its_request_alone(grammars: Grammars, grammar: str, why: str) -> None:
     engine = make_engine(grammars)
@@ -250,7 +251,7 @@ def test_one_that_nothing_can_bound_is_given_up_soon(grammars: Grammars) -> None
     add_request(engine, "bad", prompt_of(20), grammar=schema_grammar(crossed), grammar_field="response_format")
     add_request(engine, "good", prompt_of(20, seed=1), max_tokens=60)
     said = run(engine)
-    assert "response_format: is too complex" in said.failed["bad"].message
+    assert "response_format: it is too complex" in said.failed["bad"].message
     assert said.tokens["good"] == expected_tokens(prompt_of(20, seed=1), 60)
 
 

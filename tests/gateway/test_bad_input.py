@@ -182,7 +182,6 @@ FIELDS: dict[str, tuple[dict[str, object], int, str | None, str]] = {
     "top-logprobs-bool": (chat(logprobs=True, top_logprobs=True), 400, None, "top_logprobs"),
     "top-logprobs-alone": (chat(top_logprobs=3), 400, None, "top_logprobs"),
     "top-logprobs-without": (chat(logprobs=False, top_logprobs=3), 400, None, "top_logprobs"),
-    "response-format": (chat(response_format={"type": "json_object"}), 400, None, "response_format"),
     "tool-choice": (chat(tool_choice="required"), 400, None, "tool_choice"),
 }
 
