@@ -23,10 +23,12 @@ from gateway.normalize.rule import Context
 from gateway.threads import PromptThreads
 
 INLINE_BYTES = 64_000
-"""Smaller bodies are no work for a thread: nothing is tokenized here."""
+"""Smaller bodies are no work for a thread: nothing is tokenized before they are sent."""
 REMEMBERING = frozenset({"echo_repair", "reasoning_restore"})
 """Rules for which answers are remembered; where all of them are off, nothing is."""
 _UNREAD = ("unread",)
+_BYTES_A_TOKEN = 4
+"""Of English text; what was used is counted when the upstream has told it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class UpstreamChat:
     """A body, checked as far as a gateway must."""
 
     model: str
-    is_stream: bool
+    stream: bool
     fields: dict[str, Any]
     body: bytes
     """As it came."""
@@ -61,19 +63,8 @@ class UpstreamIngress:
         self._memory = memory
         self._threads = threads
 
-    async def parse(self, body: bytes) -> UpstreamChat:
-        """Check a body.
-
-        Raises: InvalidRequestError: it is no JSON object, or names no model.
-        """
-        if len(body) < INLINE_BYTES:
-            return _parse(body)
-        return await self._threads.run(len(body), _parse, body)
-
     async def prepare(self, chat: UpstreamChat, *, route: str, identity: Identity) -> Outgoing:
         """Normalize a chat that came by a route."""
-        if len(chat.body) < INLINE_BYTES:
-            return self._prepare(chat, route, identity)
         return await self._threads.run(len(chat.body), self._prepare, chat, route, identity)
 
     def _prepare(self, chat: UpstreamChat, route: str, identity: Identity) -> Outgoing:
@@ -95,12 +86,22 @@ class UpstreamIngress:
         return Outgoing(body, normalized.fired, _affinity(identity, canonical), next_turn)
 
 
-def _parse(body: bytes) -> UpstreamChat:
+def parse_upstream_chat(body: bytes) -> UpstreamChat:
+    """Check a body.
+
+    Raises: InvalidRequestError: it is no JSON object, or names no model.
+    """
     fields = json_object(body)
     if "model" not in fields:
         raise InvalidRequestError("model: missing, wanted the id of a model of the upstream", param="model")
     model = checks.text("model", fields["model"])
     return UpstreamChat(model, fields.get("stream") is True, fields, body)
+
+
+def most_tokens(chat: UpstreamChat) -> int:
+    """Say how many tokens prompt and answer may take together, as far as can be told without a tokenizer."""
+    asked = [chat.fields.get(name) for name in ("max_completion_tokens", "max_tokens")]
+    return len(chat.body) // _BYTES_A_TOKEN + next((value for value in asked if type(value) is int and value > 0), 0)
 
 
 def _affinity(identity: Identity, conversation: Conversation) -> bytes:
