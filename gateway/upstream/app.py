@@ -32,9 +32,10 @@ from gateway.storage.rule_settings import RuleSettings
 from gateway.storage.store import Store
 from gateway.threads import PromptThreads
 from gateway.upstream.chat import INLINE_BYTES, UpstreamIngress
+from gateway.upstream.endpoints import ENDPOINTS
 from gateway.upstream.metrics import UpstreamMetrics
 from gateway.upstream.pool import Timeouts, UpstreamPool
-from gateway.upstream.proxy import PATH, ProxyServices, UpstreamChats
+from gateway.upstream.proxy import ProxyServices, Relay
 from gateway.upstream.routes import UpstreamSystemRoutes
 from gateway.version import VERSION
 
@@ -81,7 +82,7 @@ def create_upstream_app(
     ingress = UpstreamIngress(modes, threads, TurnMemory(max_bytes=settings.turn_memory))
     services = ProxyServices(reception, pool, ingress, metrics)
     routes = [
-        Route(PATH, UpstreamChats(services), methods=["POST"]),
+        *(Route(endpoint.route, Relay(services, endpoint), methods=["POST"]) for endpoint in ENDPOINTS),
         *UpstreamSystemRoutes(pool, authenticator, metrics).routes(),
     ]
     admin = _admin_router(authenticator, modes, limit_book, store)

@@ -68,19 +68,25 @@ class Upstream:
             trust_env=False,  # a proxy of the environment is for reaching the world
         )
 
+    def url(self, path: str) -> str:
+        """Give the address of a path of the gateway's: those outside of `/v1` are outside of the upstream's, too."""
+        if path.startswith("/v1/"):
+            return self.name + path.removeprefix("/v1")
+        return self.name.removesuffix("/v1") + path
+
     async def send(self, method: str, path: str, headers: RawHeaders, body: bytes) -> httpx.Response:
         """Send a request; the answer's body is still to be read, and closed.
 
         Raises: httpx.TransportError: it cannot be reached, or broke.
         """
-        request = httpx.Request(method, self.name + path, headers=headers, content=body or None)
+        request = httpx.Request(method, self.url(path), headers=headers, content=body or None)
         return await self._client.send(request, stream=True)
 
     async def probe(self) -> None:
         """Find out whether it answers. One that is loading (503) or refuses our key could serve nobody."""
         try:
             async with asyncio.timeout(_PROBE_TIMEOUT_SECONDS):
-                response = await self.send("GET", "/models", self.own_headers, b"")
+                response = await self.send("GET", "/v1/models", self.own_headers, b"")
                 await response.aclose()
                 is_up = response.status_code < 500 and response.status_code not in _REFUSED
                 reason = f"it answers {response.status_code}"

@@ -1,4 +1,4 @@
-"""`POST /v1/chat/completions` in front of upstreams: a plain ASGI endpoint that passes bytes on.
+"""One endpoint in front of upstreams: a plain ASGI application that passes bytes on.
 
 An answer in one piece is read whole before its first byte is sent, so whatever goes wrong has a status. One in pieces is
 passed on as they come; what goes wrong then is an event in the stream. A client that goes away, at any moment, ends the
@@ -12,17 +12,19 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 
 import httpx
 from starlette.types import Receive, Scope, Send
 
 from gateway.disconnect import run_until_disconnect
+from gateway.error_shapes import error_event
 from gateway.errors import GatewayError, UpstreamFailedError, problem_of
 from gateway.limits.headers import Headers
 from gateway.reception import Arrival, Reception
 from gateway.request_entry import RequestEntry
-from gateway.sse import data
-from gateway.upstream.chat import Outgoing, UpstreamIngress, most_tokens, parse_upstream_chat
+from gateway.upstream.chat import Outgoing, UpstreamIngress, most_tokens, parse_body
+from gateway.upstream.endpoints import UpstreamEndpoint
 from gateway.upstream.headers import RawHeaders, forwarded, returned
 from gateway.upstream.limits import Limit
 from gateway.upstream.metrics import UpstreamMetrics
@@ -31,7 +33,6 @@ from gateway.upstream.usage import AnswerReader
 
 logger = logging.getLogger(__name__)
 
-PATH = "/v1/chat/completions"
 MAX_ANSWER_BYTES = 64_000_000
 """Of an answer in one piece, which is held in memory."""
 _REST_SECONDS = 0.1
@@ -76,25 +77,28 @@ class _Task:
         self.arrival.ticket.close()
 
 
-class UpstreamChats:
-    """The endpoint."""
+class Relay:
+    """The application."""
 
-    def __init__(self, services: ProxyServices) -> None:
+    def __init__(self, services: ProxyServices, endpoint: UpstreamEndpoint) -> None:
         self._services = services
+        self._endpoint = endpoint
+        self._parse = partial(parse_body, needs_model=endpoint.needs_model)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        with self._services.reception.admit(scope, PATH, logger) as arrival:
+        with self._services.reception.admit(scope, self._endpoint.route, logger) as arrival:
             task = await self._read(arrival, scope, receive, send)
             await run_until_disconnect(self._answer(task), receive, idle_seconds=_WATCH_SECONDS, on_idle=_say_nothing)
 
     async def _read(self, arrival: Arrival, scope: Scope, receive: Receive, send: Send) -> _Task:
         services, identity = self._services, arrival.identity
-        chat = await services.reception.read(arrival, receive, parse_upstream_chat)
-        identity.check_model(chat.model)
-        num_reserved = most_tokens(chat)
+        chat = await services.reception.read(arrival, receive, self._parse)
+        if chat.model or identity.models is not None:
+            identity.check_model(chat.model)
+        num_reserved = most_tokens(chat) if self._endpoint.generates else 0
         arrival.ticket.reserve(num_reserved)
-        outgoing = await services.ingress.prepare(chat, route=PATH, identity=identity)
+        outgoing = await services.ingress.prepare(chat, endpoint=self._endpoint, identity=identity)
         arrival.entry.rules = outgoing.rules
         return _Task(arrival, num_reserved, outgoing, scope["headers"], send)
 
@@ -129,7 +133,7 @@ class UpstreamChats:
 
         order = services.pool.order(task.outgoing.affinity)
         try:
-            sent = await services.pool.send(order, "POST", "/chat/completions", headers, task.outgoing.body)
+            sent = await services.pool.send(order, "POST", self._endpoint.route, headers, task.outgoing.body)
             services.metrics.count_answer(sent.upstream.name, sent.response.status_code)
             try:
                 yield sent
@@ -199,7 +203,8 @@ class UpstreamChats:
         problem = problem_of(error)
         task.entry.fail(problem)
         border = b"" if reader.ends_on_a_border else b"\n\n"
-        await task.send({"type": "http.response.body", "body": border + data(problem.body)})
+        event = error_event(problem, self._endpoint.route)
+        await task.send({"type": "http.response.body", "body": border + event})
 
     def _note_status(self, task: _Task, status: int, reader: AnswerReader) -> None:
         """Note that the answer is complete, before its last bytes go out: the client may go away, or ask again."""
@@ -209,7 +214,8 @@ class UpstreamChats:
             task.arrival.ticket.close()
             return
         task.settle(reader)
-        self._services.metrics.count_tokens(reader)
+        if self._endpoint.generates:
+            self._services.metrics.count_tokens(reader)
         if task.outgoing.next_turn is not None and reader.finish_reason is not None:
             task.outgoing.next_turn.remember(reader.turn.message())
 

@@ -39,7 +39,7 @@ class UpstreamSystemRoutes:
     async def models(self, request: Request) -> Response:
         """Pass on the list of an upstream; a key for some models sees those."""
         identity = self._authenticator.identify(request.headers)
-        answer = await self._pass_on(request, "/models")
+        answer = await self._pass_on(request, "/v1/models")
         if identity.models is not None and answer.status_code == 200:
             return Response(_visible(bytes(answer.body), identity), media_type="application/json")
         return answer
@@ -50,7 +50,7 @@ class UpstreamSystemRoutes:
         self._authenticator.identify(request.headers).check_model(name)
         # As it came: what is quoted in it is the upstream's to read.
         path = request.scope.get("raw_path", b"").partition(b"?")[0].decode("ascii")
-        return await self._pass_on(request, path.removeprefix("/v1"))
+        return await self._pass_on(request, path)
 
     def _why_not_ready(self) -> str | None:
         return None if self._pool.ready() else self._pool.state()
