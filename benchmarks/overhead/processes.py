@@ -98,7 +98,9 @@ def _port(process: subprocess.Popen[str], log: Path) -> int:
     for line in process.stdout:
         if found := _ADDRESS.search(line):
             return int(found[1])
-    raise RuntimeError(f"{process.args}: ended with status {process.wait()} before it served:\n{log.read_text()[-2000:]}")
+    raise RuntimeError(
+        f"{process.args}: ended with status {process.wait()} before it served:\n{log.read_text()[-2000:]}"
+    )
 
 
 def _make_key(port: int) -> str:

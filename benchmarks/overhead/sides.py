@@ -96,6 +96,7 @@ class BareApp:
     state = SimpleNamespace(is_settled=lambda: True)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer one request."""
         if scope["type"] == "lifespan":
             while True:
                 kind = (await receive())["type"]

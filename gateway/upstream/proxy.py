@@ -14,7 +14,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
-import httpx
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
@@ -25,6 +24,7 @@ from gateway.request_entry import CLIENT_GONE, RequestEntry
 from gateway.sse import data
 from gateway.storage.request_log import RequestLog
 from gateway.upstream.chat import Outgoing, UpstreamIngress
+from gateway.upstream.connection import TransportError, UpstreamResponse
 from gateway.upstream.headers import RawHeaders, forwarded, returned
 from gateway.upstream.limits import Limit
 from gateway.upstream.metrics import UpstreamMetrics
@@ -141,19 +141,19 @@ class UpstreamChats:
         order = services.pool.order(task.outgoing.affinity)
         try:
             sent = await services.pool.send(order, "POST", "/chat/completions", headers, task.outgoing.body)
-            services.metrics.count_answer(sent.upstream.name, sent.response.status_code)
+            services.metrics.count_answer(sent.upstream.name, sent.response.status)
             try:
                 yield sent
             finally:
-                await sent.response.aclose()
-        except httpx.TransportError as error:
-            logger.warning("an upstream broke: %s", str(error) or type(error).__name__)
+                sent.response.close()
+        except TransportError as error:
+            logger.warning("an upstream broke: %s", error)
             raise UpstreamFailedError("the upstream broke before its answer was complete") from error
 
-    async def _respond(self, task: _Task, response: httpx.Response, reader: AnswerReader, limit: Limit) -> None:
+    async def _respond(self, task: _Task, response: UpstreamResponse, reader: AnswerReader, limit: Limit) -> None:
         idle = self._services.pool.timeouts.idle
         pieces, num_bytes = [], 0
-        async for piece in response.aiter_raw():
+        async for piece in response.pieces():
             limit.allow(idle)
             pieces.append(piece)
             num_bytes += len(piece)
@@ -164,18 +164,18 @@ class UpstreamChats:
         if "content-encoding" not in response.headers:
             reader.read_body(body)
         headers = [
-            *returned(response.headers.raw),
+            *returned(response.raw_headers),
             (b"content-length", str(len(body)).encode()),
             (b"x-prefixgate-cache", _cache_header(task.outgoing, reader)),
         ]
-        self._note_status(task, response.status_code, reader)
-        await task.send({"type": "http.response.start", "status": response.status_code, "headers": headers})
+        self._note_status(task, response.status, reader)
+        await task.send({"type": "http.response.start", "status": response.status, "headers": headers})
         await task.send({"type": "http.response.body", "body": body})
 
-    async def _stream(self, task: _Task, response: httpx.Response, reader: AnswerReader, limit: Limit) -> None:
+    async def _stream(self, task: _Task, response: UpstreamResponse, reader: AnswerReader, limit: Limit) -> None:
         services, send = self._services, task.send
         idle, is_readable = services.pool.timeouts.idle, "content-encoding" not in response.headers
-        pieces, is_complete = response.aiter_raw(), False
+        pieces, is_complete = response.pieces(), False
         async for piece in pieces:
             limit.allow(None)  # a slow client is no slow upstream
             if not task.is_started:
@@ -192,13 +192,13 @@ class UpstreamChats:
         limit.allow(None)
         if not task.is_started:
             await self._start(task, response)
-        self._note_status(task, response.status_code, reader)
+        self._note_status(task, response.status, reader)
         await send({"type": "http.response.body", "body": piece if is_complete else b""})
 
-    async def _start(self, task: _Task, response: httpx.Response) -> None:
+    async def _start(self, task: _Task, response: UpstreamResponse) -> None:
         task.is_started = True
-        headers = [*returned(response.headers.raw), (b"x-prefixgate-cache", _cache_header(task.outgoing, None))]
-        await task.send({"type": "http.response.start", "status": response.status_code, "headers": headers})
+        headers = [*returned(response.raw_headers), (b"x-prefixgate-cache", _cache_header(task.outgoing, None))]
+        await task.send({"type": "http.response.start", "status": response.status, "headers": headers})
 
     async def _end_stream(self, task: _Task, reader: AnswerReader, error: GatewayError) -> None:
         logger.warning("failed while streaming: %s", error)
@@ -241,7 +241,7 @@ def _cache_header(outgoing: Outgoing, reader: AnswerReader | None) -> bytes:
 async def _rest(pieces: AsyncIterator[bytes]) -> bytes:
     """Read what comes right behind the last event: nearly always nothing, and then the connection can be used again."""
     rest = []
-    with suppress(TimeoutError, httpx.TransportError):
+    with suppress(TimeoutError, TransportError):
         async with asyncio.timeout(_REST_SECONDS):
             rest += [piece async for piece in pieces]
     return b"".join(rest)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import httpx
 import orjson
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
@@ -14,6 +13,7 @@ from starlette.routing import BaseRoute, Route
 
 from gateway.auth import Authenticator, Identity
 from gateway.errors import UpstreamFailedError, UpstreamTimeoutError
+from gateway.upstream.connection import TransportError
 from gateway.upstream.headers import forwarded, returned
 from gateway.upstream.metrics import UpstreamMetrics
 from gateway.upstream.pool import UpstreamPool
@@ -86,15 +86,15 @@ class UpstreamSystemRoutes:
                     b"",
                 )
                 try:
-                    body = b"".join([piece async for piece in response.aiter_raw()])
+                    body = b"".join([piece async for piece in response.pieces()])
                 finally:
-                    await response.aclose()
-        except httpx.TransportError as error:
+                    response.close()
+        except TransportError as error:
             raise UpstreamFailedError("the upstream broke before its answer was complete") from error
         except TimeoutError as error:
             raise UpstreamTimeoutError("the upstream took too long to answer") from error
-        answer = Response(body, response.status_code)
-        answer.raw_headers += returned(response.headers.raw)
+        answer = Response(body, response.status)
+        answer.raw_headers += returned(response.raw_headers)
         return answer
 
 
