@@ -62,6 +62,8 @@ async def test_answer_in_one_piece(client: httpx.AsyncClient, backend: FakeBacke
             "cache_creation_input_tokens": written,
             "cache_read_input_tokens": 0,
             "output_tokens": len(backend.reply),
+            "cache_creation": {"ephemeral_5m_input_tokens": written, "ephemeral_1h_input_tokens": 0},
+            "service_tier": "standard",
         },
     }
 
@@ -82,7 +84,8 @@ async def test_stream_events(client: httpx.AsyncClient) -> None:
     assert delta["delta"] == {"stop_reason": "end_turn", "stop_sequence": None}
     assert delta["usage"]["output_tokens"] == whole["usage"]["output_tokens"]
     assert start["usage"]["cache_read_input_tokens"] > 0
-    assert start["usage"] | {"output_tokens": delta["usage"]["output_tokens"]} == delta["usage"]
+    counted = {name: start["usage"][name] for name in delta["usage"]}
+    assert counted | {"output_tokens": delta["usage"]["output_tokens"]} == delta["usage"]
 
 
 @pytest.mark.parametrize(
@@ -114,6 +117,19 @@ async def test_reason_of_the_end(
         said = end["content"][0]["text"]
     assert (end["stop_reason"], end["stop_sequence"]) == (reason, stop)
     assert text is None or said == text
+
+
+async def test_max_tokens_beyond_the_room_means_all_of_it(client: httpx.AsyncClient, backend: FakeBackend) -> None:
+    backend.reply, backend.ends = [50] * 600, False
+    body = (await client.post(PATH, json=message(max_tokens=64_000))).json()
+    room = backend.max_model_len - len(backend.requests[0].token_ids)
+    assert backend.requests[0].sampling.max_tokens == body["usage"]["output_tokens"] == room
+    assert body["stop_reason"] == "max_tokens"
+
+
+def test_user_id_is_the_user_of_the_chat() -> None:
+    assert read_conversation(message(metadata={"user_id": "u"})).fields == {"model": "tiny", "user": "u"}
+    assert read_conversation(message(metadata={})).fields == {"model": "tiny"}
 
 
 async def test_answer_without_text_has_no_content(client: httpx.AsyncClient, backend: FakeBackend) -> None:
