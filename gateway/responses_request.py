@@ -220,7 +220,9 @@ _CHECKED_ALONE: Mapping[str, Callable[[str, Any], object]] = {
 def _echo(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Repeat the request as the answer shows it, with defaults for what was left out."""
     reasoning, text = fields.get("reasoning", {}), fields.get("text", {})
+    named = {"user": fields["user"]} if "user" in fields else {}  # the only one that may not be null
     return {
+        **named,
         "background": False,
         "instructions": fields.get("instructions"),
         "max_output_tokens": fields.get("max_output_tokens"),
@@ -240,5 +242,4 @@ def _echo(fields: Mapping[str, Any]) -> dict[str, Any]:
         "top_logprobs": fields.get("top_logprobs", 0),
         "top_p": fields.get("top_p", 1.0),
         "truncation": "disabled",
-        "user": fields.get("user"),
     }

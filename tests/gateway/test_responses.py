@@ -21,7 +21,7 @@ from gateway.wire import AnswerHead
 from tests.gateway.support.fake_backend import FakeBackend
 from tests.gateway.support.fake_control import BLOCK_SIZE
 from tests.gateway.support.tiny_model import EOS_ID
-from tests.gateway.test_bad_input import assert_error
+from tests.gateway.test_bad_input import assert_error, nested
 
 PATH = "/v1/responses"
 REPLY = "hello world, over the lazy dog"
@@ -93,7 +93,7 @@ async def test_stream_events(client: httpx.AsyncClient) -> None:
     assert kinds(got)[-4:] == ["output_text.done", "content_part.done", "output_item.done", "completed"]
     assert "".join(event["delta"] for event in got if event["type"].endswith("text.delta")) == REPLY
     assert got[0]["response"]["output"] == []
-    assert (got[0]["response"]["status"], got[0]["response"]["usage"]) == ("in_progress", None)
+    assert (got[0]["response"]["status"], "usage" in got[0]["response"]) == ("in_progress", False)
     response = got[-1]["response"]
     assert response["usage"]["input_tokens_details"]["cached_tokens"] > 0
     assert response["output"] == [got[-2]["item"]]
@@ -270,12 +270,18 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "no-model": ({"input": "hi"}, "model", "missing"),
     "input-number": (ask(5), "input", "a string or an array"),
     "input-empty": (ask([]), "input", "1 to"),
+    "input-too-many": (ask([{"role": "user", "content": "hi"}] * 8193), "input", "1 to 8192"),
     "item-string": (ask(["hi"]), "input[0]", "an object"),
     "item-reference": (item(type="item_reference", id="msg_1"), "input[0].type", "stores no items"),
     "item-of-theirs": (item(type="web_search_call", id="ws_1"), "input[0].type", "runs no tools"),
     "role": (item(role="critic", content="hi"), "input[0].role", "one of"),
     "content": (item(role="user", content=None), "input[0].content", "a string or an array"),
     "content-empty": (item(role="user", content=[]), "input[0].content", "1 to"),
+    "content-too-many": (
+        item(role="user", content=[{"type": "input_text", "text": ""}] * 1025),
+        "input[0].content",
+        "1 to 1024",
+    ),
     "image": (item(role="user", content=[{"type": "input_image"}]), "input[0].content[0].type", "no images"),
     "file": (item(role="user", content=[{"type": "input_file"}]), "input[0].content[0].type", "files"),
     "no-text": (item(role="user", content=[{"type": "input_text"}]), "input[0].content[0].text", "a string"),
@@ -292,6 +298,9 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "instructions": (ask(instructions=[]), "instructions", "a string"),
     "tools-of-theirs": (ask(tools=[{"type": "web_search"}]), "tools[0].type", "runs no tools of its own"),
     "tools-unnamed": (ask(tools=[{"type": "function"}]), "tools[0].name", "a string"),
+    "tools-too-many": (ask(tools=[TOOL] * 1025), "tools", "0 to 1024"),
+    "tool-name-long": (ask(tools=[{**TOOL, "name": "x" * 257}]), "tools[0].name", "1 to 256"),
+    "tool-deep": (ask(tools=[{**TOOL, "parameters": nested(100)}]), "tools[0]", "levels"),
     "tools-for-a-template-without": (ask(tools=[TOOL]), "tools", "does not render"),
     "tool-choice": (ask(tool_choice={"type": "mcp"}), "tool_choice.type", "one of function"),
     "store": (ask(store=True), "store", "stores no responses"),
@@ -300,6 +309,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "background": (ask(background=True), "background", "in the background"),
     "truncation": (ask(truncation="auto"), "truncation", "drops nothing"),
     "include": (ask(include=["file_search_call.results"]), "include[0]", "one of"),
+    "include-many": (ask(include=["reasoning.encrypted_content"] * 17), "include", "0 to 16"),
     "metadata": (ask(metadata={"a": 1}), "metadata", "strings"),
     "metadata-many": (ask(metadata={str(n): "" for n in range(65)}), "metadata", "at most 64"),
     "text": (ask(text="plain"), "text", "an object"),
