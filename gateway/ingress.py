@@ -260,10 +260,10 @@ def _fit(num_prompt_tokens: int, chat: ChatRequest, field: str, max_model_len: i
         )
     if chat.max_tokens is None:
         return room
-    if chat.max_tokens > room:
+    if chat.max_tokens > room and not chat.is_max_tokens_a_bound:
         raise ContextLengthError(
             f"{chat.max_tokens_field}: got {chat.max_tokens}, wanted at most {room}: the prompt has "
             f"{num_prompt_tokens} tokens and the model takes {max_model_len}, prompt and answer together",
             param=chat.max_tokens_field,
         )
-    return chat.max_tokens
+    return min(chat.max_tokens, room)
