@@ -25,7 +25,8 @@ class Finder:
         """A match of all but the last token of a prompt, with nothing locked yet."""
         tokens = self.tokens_of(prompt)
         match = Match(owner, tokens, num_earlier_blocks=prompt.num_earlier_blocks)
-        if self._config.enabled:
+        match.is_disabled = not (self._config.enabled and prompt.reuses)
+        if not match.is_disabled:
             limit = (tokens.num_tokens - 1) // self._config.block_size
             if max_full_blocks is not None:
                 limit = min(limit, max_full_blocks)

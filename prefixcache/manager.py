@@ -47,7 +47,7 @@ class PrefixCache:
         self._ghosts = GhostList(config.ghost_factor * config.num_blocks)
         self._table_index = TableIndex(self._pool, self._index)
         self._retention = Retention(self._pool, self._index, _share(config.max_pinned_ratio, config.num_blocks))
-        self._explainer = Explainer(self._index, self._pool.ready, self._ghosts, enabled=config.enabled)
+        self._explainer = Explainer(self._index, self._pool.ready, self._ghosts)
         self._tables: dict[BlockTable, None] = {}
         self._matches: dict[Match, None] = {}
         self.set_max_shared_ratio(config.max_shared_ratio)
@@ -61,7 +61,11 @@ class PrefixCache:
             prompt: Its own first blocks, where pinned, are used in place and do not count against it.
         """
         pins = self._pool.pins
-        num_own = 0 if prompt is None or not pins else sum(b in pins for b in self._finder.ready_blocks(prompt))
+        num_own = (
+            0
+            if prompt is None or not prompt.reuses or not pins
+            else sum(b in pins for b in self._finder.ready_blocks(prompt))
+        )
         return (self.config.num_blocks - len(pins) + num_own) * self.config.block_size
 
     def num_ready_tokens(self, prompt: Prompt) -> int:
