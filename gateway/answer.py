@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 
+from gateway.answer_pieces import AnswerEnd, Piece, Text
 from gateway.backends.base import Generation, TokenBatch, TokenLogprobs
 from gateway.conversation import Message
 from gateway.logprobs import Entry, LogprobQueue
@@ -71,12 +72,13 @@ class Answer:
         self._is_cut = True
         self._logprobs: LogprobQueue | None = None
 
-    def take_logprobs(self) -> list[Entry] | None:
-        """Return those of the text since the last call, in OpenAI's shape; None: not asked for."""
-        return None if self._logprobs is None else self._logprobs.take()
+    @property
+    def end(self) -> AnswerEnd:
+        """How it ended, once it has."""
+        return AnswerEnd(self.finish_reason, self.stop, self.num_tokens, self._take_logprobs())
 
-    async def text(self) -> AsyncIterator[str]:
-        """Yield text that is certain, never an empty one.
+    async def pieces(self) -> AsyncIterator[Piece]:
+        """Yield what is certain of it.
 
         The whole answer is remembered before its last text goes out: a client that has read it may go away or ask again.
 
@@ -92,10 +94,14 @@ class Answer:
                 if is_last:
                     self._remember(self._next_turn)
             if text:
-                yield text
+                yield Text(text, self._take_logprobs())
             if is_last:
                 self._metrics.request_seconds.observe(self._clock() - self._arrived_at)
                 return
+
+    def _take_logprobs(self) -> list[Entry] | None:
+        """Return those of the text since the last call; None: not asked for."""
+        return None if self._logprobs is None else self._logprobs.take()
 
     def _take(self, batch: TokenBatch) -> tuple[str, bool]:
         token_ids = batch.token_ids

@@ -10,11 +10,12 @@ from typing import Any
 
 import orjson
 
+from gateway.answer_pieces import AnswerEnd, Piece, Text, WholeAnswer
 from gateway.backends.base import Admission
 from gateway.errors import Problem
 from gateway.logprobs import Entry
 from gateway.sse import COMMENT_PING, DONE, data
-from gateway.wire import AnswerEnd, AnswerHead
+from gateway.wire import AnswerHead
 
 
 class ChatWire:
@@ -26,54 +27,64 @@ class ChatWire:
         self._head = head
         self._include_usage = include_usage
         self._start = b"data: " + open_object(head, "chat.completion.chunk")
-        self._content = self._start + b'"choices":[{"index":0,"delta":{"content":'
         self._usage_end = b',"usage":null}\n\n' if include_usage else b"}\n\n"
         self._choice_end = b',"finish_reason":null}]' + self._usage_end
-        self._content_end = b'},"logprobs":null' + self._choice_end
+        self._text_end = b'},"logprobs":null' + self._choice_end
 
-    def whole(self, text: str, end: AnswerEnd) -> bytes:
-        """Print an answer in one piece, diagnostics at its end."""
-        message = {"role": "assistant", "content": text, "refusal": None}
-        choice = {
-            "index": 0,
-            "message": message,
-            "logprobs": _logprobs(end.logprobs),
-            "finish_reason": end.finish_reason,
-        }
-        usage = usage_of(self._head.admission, end.num_tokens)
-        rest = {"choices": [choice], "usage": usage, **self._head.diagnostics}
+    def whole(self, answers: Sequence[WholeAnswer]) -> bytes:
+        """Print the answers at once, diagnostics at the end."""
+        usage = usage_of(self._head.admission, sum(answer.end.num_tokens for answer in answers))
+        choices = [_whole_choice(number, answer) for number, answer in enumerate(answers)]
+        rest = {"choices": choices, "usage": usage, **self._head.diagnostics}
         return open_object(self._head, "chat.completion") + orjson.dumps(rest)[1:]
 
     def opening(self) -> bytes:
         """Nothing: a client that times its first chunk shall time a token."""
         return b""
 
-    def first(self) -> bytes:
+    def first(self, choice: int) -> bytes:
         """Say who speaks."""
-        delta = b'"choices":[{"index":0,"delta":{"role":"assistant","content":"","refusal":null'
-        return self._start + delta + self._content_end
+        return self._delta(choice) + b'"role":"assistant","content":"","refusal":null' + self._text_end
 
-    def text(self, text: str, logprobs: Sequence[Entry] | None) -> bytes:
-        """Give more text, with the log probabilities of its tokens."""
-        start = self._content + orjson.dumps(text)
-        if logprobs is None:
-            return start + self._content_end
-        return start + b'},"logprobs":' + orjson.dumps(_logprobs(logprobs)) + self._choice_end
+    def piece(self, choice: int, piece: Piece) -> bytes:
+        """Give more of an answer."""
+        match piece:
+            case Text(text, None):
+                return self._delta(choice) + b'"content":' + orjson.dumps(text) + self._text_end
+            case Text(text, logprobs):
+                said = b'},"logprobs":' + orjson.dumps(_logprobs(logprobs))
+                return self._delta(choice) + b'"content":' + orjson.dumps(text) + said + self._choice_end
+            case _:
+                raise NotImplementedError
 
-    def end(self, end: AnswerEnd) -> bytes:
-        """Say why the answer ends, with diagnostics; then count, in a chunk without choices."""
+    def end(self, choice: int, end: AnswerEnd) -> bytes:
+        """Say why an answer ends, with diagnostics."""
         said = orjson.dumps(_logprobs(end.logprobs or None))  # of tokens without text
-        reason = end.finish_reason.encode()
-        choice = b'"choices":[{"index":0,"delta":{},"logprobs":%b,"finish_reason":"%b"}]' % (said, reason)
-        frames = self._start + choice + _more(self._head.diagnostics) + self._usage_end
-        if self._include_usage:
-            usage = usage_of(self._head.admission, end.num_tokens)
-            frames += self._start + b'"choices":[],"usage":' + orjson.dumps(usage) + b"}\n\n"
-        return frames + DONE
+        reason = b'},"logprobs":%b,"finish_reason":"%b"}]' % (said, end.finish_reason.encode())
+        return self._delta(choice) + reason + _more(self._head.diagnostics) + self._usage_end
+
+    def close(self, num_tokens: int) -> bytes:
+        """Count, in a chunk without choices."""
+        if not self._include_usage:
+            return DONE
+        usage = usage_of(self._head.admission, num_tokens)
+        return self._start + b'"choices":[],"usage":' + orjson.dumps(usage) + b"}\n\n" + DONE
 
     def failure(self, problem: Problem) -> bytes:
         """Give the error."""
         return data(problem.body)
+
+    def _delta(self, choice: int) -> bytes:
+        return self._start + b'"choices":[{"index":%d,"delta":{' % choice
+
+
+def _whole_choice(number: int, answer: WholeAnswer) -> dict[str, Any]:
+    return {
+        "index": number,
+        "message": {"role": "assistant", "content": answer.text, "refusal": None},
+        "logprobs": _logprobs(answer.logprobs),
+        "finish_reason": answer.end.finish_reason,
+    }
 
 
 def usage_of(admission: Admission, num_output_tokens: int) -> dict[str, Any]:

@@ -7,10 +7,10 @@ from typing import Any
 
 import orjson
 
+from gateway.answer_pieces import AnswerEnd, Piece, Text, WholeAnswer
 from gateway.error_shapes import anthropic_error
 from gateway.errors import Problem
-from gateway.logprobs import Entry
-from gateway.wire import AnswerEnd, AnswerHead
+from gateway.wire import AnswerHead
 
 _DELTA = (
     b'event: content_block_delta\ndata: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":'
@@ -25,10 +25,11 @@ class MessagesWire:
     def __init__(self, head: AnswerHead) -> None:
         self._head = head
 
-    def whole(self, text: str, end: AnswerEnd) -> bytes:
-        """Print an answer in one piece; without any text it has no content."""
-        content = [{"type": "text", "text": text}] if text else []
-        return orjson.dumps(self._message(content, end.num_tokens, **_reason(end)))
+    def whole(self, answers: Sequence[WholeAnswer]) -> bytes:
+        """Print the only answer; without any text it has no content."""
+        (answer,) = answers
+        content = [{"type": "text", "text": answer.text}] if answer.text else []
+        return orjson.dumps(self._message(content, answer.end.num_tokens, **_reason(answer.end)))
 
     def opening(self) -> bytes:
         """Begin the message, which tells of the prompt, and its one text; the ping says that it goes on."""
@@ -36,18 +37,26 @@ class MessagesWire:
         block = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
         return _event({"type": "message_start", "message": message}) + _event(block) + self.ping
 
-    def first(self) -> bytes:
+    def first(self, choice: int) -> bytes:  # noqa: ARG002 -- there is one
         """Nothing: all of it is out."""
         return b""
 
-    def text(self, text: str, logprobs: Sequence[Entry] | None) -> bytes:  # noqa: ARG002 -- it has none
+    def piece(self, choice: int, piece: Piece) -> bytes:  # noqa: ARG002 -- there is one
         """Give more text."""
-        return _DELTA + orjson.dumps(text) + b"}}\n\n"
+        match piece:
+            case Text(text):
+                return _DELTA + orjson.dumps(text) + b"}}\n\n"
+            case _:
+                raise NotImplementedError
 
-    def end(self, end: AnswerEnd) -> bytes:
-        """End the text, then say why and count, then end the message."""
+    def end(self, choice: int, end: AnswerEnd) -> bytes:  # noqa: ARG002 -- there is one
+        """End the text, then say why and count."""
         delta = {"type": "message_delta", "delta": _reason(end), "usage": self._usage(end.num_tokens)}
-        return _event({"type": "content_block_stop", "index": 0}) + _event(delta) + _event({"type": "message_stop"})
+        return _event({"type": "content_block_stop", "index": 0}) + _event(delta)
+
+    def close(self, num_tokens: int) -> bytes:  # noqa: ARG002 -- its end has counted
+        """End the message."""
+        return _event({"type": "message_stop"})
 
     def failure(self, problem: Problem) -> bytes:
         """Give the error."""

@@ -19,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from gateway.accounting.accounting import Accounting, Receipt
 from gateway.answer import Answer
+from gateway.answer_pieces import Piece, gather
 from gateway.auth import Authenticator, Identity
 from gateway.backends.base import Admission, Backend, BackendError, ModelInfo
 from gateway.disconnect import ClientDisconnectedError, read_body, run_until_disconnect
@@ -35,7 +36,7 @@ from gateway.sse import EventStream
 from gateway.storage.request_log import RequestLog
 from gateway.threads import PromptThreads
 from gateway.tokenizer import Tokenizer
-from gateway.wire import AnswerEnd, AnswerHead, Wire, cache_header
+from gateway.wire import AnswerHead, Wire, cache_header
 
 PING_SECONDS = 15.0
 
@@ -257,9 +258,10 @@ class Serving(Generic[RequestT]):
         )
 
     async def _respond(self, task: _Task[RequestT], answer: Answer, wire: Wire, report: bytes) -> None:
-        text = "".join([piece async for piece in answer.text()])
-        _note_end(task, answer, text)
-        body = wire.whole(text, _end_of(answer))
+        pieces = [piece async for piece in answer.pieces()]
+        whole = gather(pieces, answer.end)
+        _note_end(task, answer, whole.text)
+        body = wire.whole([whole])
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),
@@ -271,17 +273,17 @@ class Serving(Generic[RequestT]):
 
     async def _stream(self, task: _Task[RequestT], answer: Answer, wire: Wire, report: bytes) -> None:
         await task.stream.start([(b"x-prefixgate-cache", report), *task.ticket.headers()], ping=wire.ping)
-        pieces: list[str] = []
+        pieces: list[Piece] = []
         try:
             opening = wire.opening()
             if opening:
                 await task.stream.write(opening)
-            first = wire.first()
-            async for text in answer.text():
-                await task.stream.write(first + wire.text(text, answer.take_logprobs()))
+            first = wire.first(0)
+            async for piece in answer.pieces():
+                await task.stream.write(first + wire.piece(0, piece))
                 first = b""
                 if task.entry.request_body is not None:  # else an answer is not worth its memory
-                    pieces.append(text)
+                    pieces.append(piece)
         except (GatewayError, BackendError) as error:
             self._logger.warning("failed while streaming: %s", error)
             await _close_failed(task, answer, wire, error)
@@ -290,8 +292,9 @@ class Serving(Generic[RequestT]):
             self._logger.exception("failed while streaming")
             await _close_failed(task, answer, wire, error)
             return
-        _note_end(task, answer, "".join(pieces))
-        await task.stream.close(first + wire.end(_end_of(answer)))
+        end = answer.end
+        _note_end(task, answer, gather(pieces, end).text)
+        await task.stream.close(first + wire.end(0, end) + wire.close(answer.num_tokens))
 
     async def _diagnostics(self, task: _Task[RequestT], record: PromptRecord) -> dict[str, Any]:
         wanted = task.request.diagnostics
@@ -332,10 +335,6 @@ async def _close_failed(task: _Task[RequestT], answer: Answer, wire: Wire, error
     _give_back(task, answer)
     task.entry.fail(problem)
     await task.stream.close(wire.failure(problem))
-
-
-def _end_of(answer: Answer) -> AnswerEnd:
-    return AnswerEnd(answer.finish_reason, answer.stop, answer.num_tokens, answer.take_logprobs())
 
 
 def _note_end(task: _Task[RequestT], answer: Answer, text: str) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from gateway.answer_pieces import AnswerEnd, Piece, WholeAnswer
 from gateway.backends.base import Admission
 from gateway.errors import Problem
-from gateway.logprobs import Entry
 from prefixcache.interface import Reason
 from prefixcache.reasons import main_reason
 
@@ -28,50 +28,43 @@ class AnswerHead:
     """Fields for the body; empty: none were asked for."""
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerEnd:
-    """What is known when it is over."""
-
-    finish_reason: str
-    """`stop` or `length`."""
-    stop: str | None
-    """The stop string that ended it."""
-    num_tokens: int
-    """Generated."""
-    logprobs: Sequence[Entry] | None = None
-    """Of the tokens that no text was printed for yet; None: not asked for."""
-
-
 class Wire(Protocol):
-    """Prints one answer: `whole`, or frames of a stream in the order of the methods below."""
+    """Prints the answers to one request: `whole`, or frames of a stream in the order of the methods below.
+
+    A choice is the number of an answer, from 0. Each one has its own `first`, `piece` and `end`; choices may interleave.
+    """
 
     @property
     def ping(self) -> bytes:
         """A sign of life in a stream."""
         ...
 
-    def whole(self, text: str, end: AnswerEnd) -> bytes:
-        """Print the answer in one piece."""
+    def whole(self, answers: Sequence[WholeAnswer]) -> bytes:
+        """Print all answers at once, by choice."""
         ...
 
     def opening(self) -> bytes:
         """Print what goes out at admission; may be nothing."""
         ...
 
-    def first(self) -> bytes:
-        """Print what goes out together with the first text, or with the end where there is none."""
+    def first(self, choice: int) -> bytes:
+        """Print what goes out together with a choice's first piece, or with its end where there is none."""
         ...
 
-    def text(self, text: str, logprobs: Sequence[Entry] | None) -> bytes:
-        """Print more text; log probabilities are None where they were not asked for."""
+    def piece(self, choice: int, piece: Piece) -> bytes:
+        """Print more of an answer."""
         ...
 
-    def end(self, end: AnswerEnd) -> bytes:
-        """Print the last frames."""
+    def end(self, choice: int, end: AnswerEnd) -> bytes:
+        """Print why an answer is over."""
+        ...
+
+    def close(self, num_tokens: int) -> bytes:
+        """Print the last frames; `num_tokens` are those of all answers."""
         ...
 
     def failure(self, problem: Problem) -> bytes:
-        """Print the last frame of an answer that failed on the way."""
+        """Print the last frame of answers that failed on the way."""
         ...
 
 

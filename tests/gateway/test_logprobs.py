@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tokenizers import decoders, models
 
 from gateway.answer import Answer
+from gateway.answer_pieces import Text
 from gateway.backends.base import Admission, TokenBatch
 from gateway.metrics import GatewayMetrics
 from gateway.tokenizer import Tokenizer
@@ -68,12 +69,13 @@ async def test_text_and_its_tokens_go_together(
     generation = CutReply(token_ids, sizes, finish_reason)
     answer = Answer(generation, tokenizer, stops=stops, arrived_at=0, metrics=GatewayMetrics(), clock=lambda: 0.0)
     said, entries = "", []
-    async for piece in answer.text():
-        said += piece
-        entries += answer.take_logprobs()
+    async for piece in answer.pieces():
+        assert isinstance(piece, Text)
+        said += piece.text
+        entries += piece.logprobs or ()
         assert spelled(entries).startswith(said.encode()), "text without its tokens"
         assert not entries or len(spelled(entries[:-1])) < len(said.encode()), "a token without any of its text"
-    entries += answer.take_logprobs()
+    entries += answer.end.logprobs or ()
     assert [entry["logprob"] for entry in entries] == [-token / 8 for token in token_ids[: len(entries)]]
     if said == text:
         assert len(entries) == len(token_ids)

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from gateway.answer import Answer
+from gateway.answer_pieces import Text
 from gateway.app import create_app
 from gateway.backends.base import Admission, TokenBatch
 from gateway.conversation import Conversation, Message
@@ -113,9 +114,9 @@ async def test_client_that_leaves_with_the_last_text_has_read_it_all(tokenizer: 
         clock=lambda: 0.0,
         next_turn=NextTurn(Recollection(memory, "a"), [place]),
     )
-    texts = answer.text()
-    assert await anext(texts) == REPLY
-    await texts.aclose()  # as when writing this text fails
+    pieces = answer.pieces()
+    assert await anext(pieces) == Text(REPLY)
+    await pieces.aclose()  # as when writing this text fails
     assert memory.has("a")
 
 
