@@ -34,6 +34,9 @@ from gateway.normalize.memory import TurnMemory
 from gateway.normalize.modes import RuleModes
 from gateway.normalize.registry import RuleRegistry
 from gateway.normalize.rules import built_in_rules
+from gateway.openapi.admin import ADMIN
+from gateway.openapi.document import description_route
+from gateway.openapi.endpoints import ENDPOINTS
 from gateway.prefix import PrefixHasher
 from gateway.prompts.compiler import PromptCompiler
 from gateway.prompts.operator import PromptOperator
@@ -156,6 +159,8 @@ def create_app(
         reports=MissReports(backend, records, tokenizer, modes, shows_content=settings.store_content),
         records=records,
     )
+    served = [*routes, *admin.routes]
+    routes.append(description_route(served, (*ENDPOINTS, *ADMIN), model=model_files.name))
     paths = [route.path for route in [*routes, *admin.routes] if isinstance(route, Route) and "{" not in route.path]
 
     @asynccontextmanager
@@ -180,8 +185,7 @@ def create_app(
         title="prefixgate",
         version=VERSION,
         lifespan=lifespan,
-        docs_url=None,  # its page loads scripts from elsewhere
-        redoc_url=None,
+        openapi_url=None,  # with it go the pages that show it, which load scripts from elsewhere
         redirect_slashes=False,  # it would send clients wherever their own Host header says
         middleware=[Middleware(RequestContext, metrics=metrics, paths=paths), Middleware(BodyLimit)],
     )

@@ -19,6 +19,9 @@ from gateway.normalize.modes import RuleModes
 from gateway.normalize.registry import RuleRegistry
 from gateway.normalize.rule import Mode, RuleClass
 from gateway.normalize.rules import built_in_rules
+from gateway.openapi.admin_stored import ADMIN_STORED
+from gateway.openapi.document import description_route
+from gateway.openapi.endpoints import PROXIED
 from gateway.routes.admin_keys import add_key_routes, add_tenant_routes
 from gateway.routes.admin_requests import add_request_routes
 from gateway.routes.admin_rules import add_rule_routes
@@ -72,6 +75,7 @@ def create_upstream_app(
         *UpstreamSystemRoutes(pool, authenticator, metrics).routes(),
     ]
     admin = _admin_router(authenticator, modes, store)
+    routes.append(description_route([*routes, *admin.routes], (*PROXIED, *ADMIN_STORED)))
     paths = [route.path for route in [*routes, *admin.routes] if isinstance(route, Route) and "{" not in route.path]
 
     @asynccontextmanager
@@ -91,8 +95,7 @@ def create_upstream_app(
         title="prefixgate",
         version=VERSION,
         lifespan=lifespan,
-        docs_url=None,
-        redoc_url=None,
+        openapi_url=None,
         redirect_slashes=False,
         middleware=[Middleware(RequestContext, metrics=metrics.gateway, paths=paths), Middleware(BodyLimit)],
     )

@@ -40,11 +40,32 @@ class EchoServer:
 
     def new_key(self, tenant: str, **limits: int) -> str:
         """Make a tenant with a key; from the first one on every request needs a key."""
-        headers = {"authorization": f"Bearer {ADMIN_KEY}"}
-        with httpx.Client(base_url=f"{self.url}/admin/v1", headers=headers) as admin:
+        with self._admin() as admin:
             admin.post("/tenants", json={"name": tenant}).raise_for_status()
             admin.patch(f"/tenants/{tenant}", json={"limits": limits}).raise_for_status()
             return str(admin.post("/keys", json={"tenant": tenant}).raise_for_status().json()["key"])
+
+    def make_known(self) -> dict[str, str]:
+        """Make one of everything that the admin API names in a path; give the ids."""
+        with self._admin() as admin:
+            admin.post("/tenants", json={"name": "known"}).raise_for_status()
+            key = admin.post("/keys", json={"tenant": "known"}).raise_for_status().json()
+            admin.post("/prompts", json={"name": "known", "text": "Be kind. " * 20}).raise_for_status()
+            chat = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}
+            url, headers = f"{self.url}/v1/chat/completions", {"authorization": f"Bearer {key['key']}"}
+            answer = httpx.post(url, json=chat, headers=headers).raise_for_status()
+        return {
+            "tenant": "known",
+            "key_id": key["id"],
+            "prompt": "known",
+            "version": "1",
+            "rule": "crlf_to_lf_system",
+            "request_id": answer.headers["x-request-id"],
+            "model_id": "tiny",
+        }
+
+    def _admin(self) -> httpx.Client:
+        return httpx.Client(base_url=f"{self.url}/admin/v1", headers={"authorization": f"Bearer {ADMIN_KEY}"})
 
 
 @contextlib.contextmanager
