@@ -159,9 +159,10 @@ def create_app(
         reports=MissReports(backend, records, tokenizer, modes, shows_content=settings.store_content),
         records=records,
     )
+    description = description_route([*routes, *admin.routes], (*ENDPOINTS, *ADMIN), model=model_files.name)
+    routes.append(description)
     served = [*routes, *admin.routes]
-    routes.append(description_route(served, (*ENDPOINTS, *ADMIN), model=model_files.name))
-    paths = [route.path for route in [*routes, *admin.routes] if isinstance(route, Route) and "{" not in route.path]
+    paths = [route.path for route in served if isinstance(route, Route) and "{" not in route.path]
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -193,5 +194,5 @@ def create_app(
     app.state.is_settled = prompts.warmer.is_settled if prompts else lambda: True
     app.router.routes.extend(routes)
     app.include_router(admin)
-    answer_errors(app)
+    answer_errors(app, served)
     return app

@@ -103,8 +103,7 @@ def _describe(operation: Operation, schemas: dict[str, Schema]) -> Json:
         described["security"] = [{operation.access.value: []}]
     if operation.body is not None:
         errors += [InvalidRequestError, BodyTooLargeError]
-        schema = operation.body if isinstance(operation.body, dict) else _model(operation.body, schemas)
-        described["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+        described["requestBody"] = _body(operation.body, schemas)
     elif operation.query is not None:
         errors.append(InvalidRequestError)
     responses = {str(status): _given(given) for status, given in operation.given.items()}
@@ -133,19 +132,24 @@ def _without_null(schema: Schema) -> Schema:
     return kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
 
 
-def _model(model: type[BaseModel], schemas: dict[str, Schema]) -> Schema:
-    """Enter a pydantic model, and those in it, among the components."""
-    schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
-    schemas.update(schema.pop("$defs", {}))
-    schemas[model.__name__] = schema
-    return ref(model.__name__)
+def _body(body: Schema | type[BaseModel], schemas: dict[str, Schema]) -> Json:
+    """Describe a body; a pydantic model, and those in it, are entered among the components."""
+    is_required = True
+    if not isinstance(body, dict):
+        schema = body.model_json_schema(ref_template="#/components/schemas/{model}")
+        schemas.update(schema.pop("$defs", {}))
+        schemas[body.__name__] = schema
+        is_required = "required" in schema  # without a body the admin API reads an object without fields
+        body = ref(body.__name__)
+    return {"required": is_required, "content": {"application/json": {"schema": body}}}
 
 
 def _given(given: Given) -> Json:
     content: Json = {given.media_type: {"schema": given.schema}}
     if given.stream is not None:
-        told = f"Server-sent events; the data of each is a {given.stream}, or an error in its place."
-        content["text/event-stream"] = {"schema": {"type": "string", "description": told}}
+        told = f"The data of each event is a {given.stream}, or an error in its place."
+        event = {"type": "object", "required": ["data"], "properties": {"event": TEXT, "data": TEXT}}
+        content["text/event-stream"] = {"schema": event | {"description": told}}
     return {"description": "The answer", "headers": _headers(given.headers), "content": content}
 
 

@@ -76,7 +76,8 @@ def create_upstream_app(
     ]
     admin = _admin_router(authenticator, modes, store)
     routes.append(description_route([*routes, *admin.routes], (*PROXIED, *ADMIN_STORED)))
-    paths = [route.path for route in [*routes, *admin.routes] if isinstance(route, Route) and "{" not in route.path]
+    served = [*routes, *admin.routes]
+    paths = [route.path for route in served if isinstance(route, Route) and "{" not in route.path]
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -102,7 +103,7 @@ def create_upstream_app(
     app.state.is_settled = lambda: True
     app.router.routes.extend(routes)
     app.include_router(admin)
-    answer_errors(app)
+    answer_errors(app, served)
     return app
 
 

@@ -20,6 +20,15 @@ from gateway.model_files import ModelFiles
 from tests.gateway.support.echo_server import ADMIN_KEY, EchoServer, echo_server
 
 HOOKS = Path(__file__).with_name("hooks.py")
+CONFIG = """
+hooks = "{hooks}"
+[auth.openapi]
+ApiKey.bearer = "{key}"
+AdminKey.bearer = "{admin_key}"
+[checks]
+positive_data_acceptance.enabled = false
+negative_data_rejection.expected-statuses = [400, 401, 403, 404, 409, 413, 429]
+"""
 ALL_PHASES = "examples,coverage,fuzzing,stateful"
 
 
@@ -33,12 +42,11 @@ def server(model_files: ModelFiles, tmp_path: Path) -> Iterator[EchoServer]:
 def fuzz(server: EchoServer, tmp_path: Path) -> Callable[..., int]:
     """Run schemathesis; give the number of its cases."""
     key, known = server.new_key("everyone"), server.make_known()
-    config = f'hooks = "{HOOKS}"\n[auth.openapi]\nApiKey.bearer = "{key}"\nAdminKey.bearer = "{ADMIN_KEY}"\n'
-    (tmp_path / "schemathesis.toml").write_text(config)
+    (tmp_path / "schemathesis.toml").write_text(CONFIG.format(hooks=HOOKS, key=key, admin_key=ADMIN_KEY))
 
     def run(*arguments: str) -> int:
         program = [sys.executable, "-c", "from schemathesis.cli import schemathesis; schemathesis()"]
-        command = [*program, "run", f"{server.url}/openapi.json", "--exclude-checks=positive_data_acceptance"]
+        command = [*program, "run", f"{server.url}/openapi.json"]
         options = ["--request-timeout=20", "--warnings=off", "--seed=1", "--generation-database=none", *arguments]
         environment = {**os.environ, "KNOWN_IDS": json.dumps(known), "COLUMNS": "160"}
         done = subprocess.run([*command, *options], cwd=tmp_path, env=environment, capture_output=True, text=True)
