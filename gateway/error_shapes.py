@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import orjson
 
 from gateway.errors import Problem
+from gateway.sse import data
 
 ANTHROPIC_PATH = "/v1/messages"
 
@@ -25,6 +26,11 @@ ANTHROPIC_ERROR_TYPES = (*_ANTHROPIC_TYPES.values(), *_OTHERS)
 def error_body(problem: Problem, path: str) -> bytes:
     """Print an error for whoever asked at a path; most know OpenAI's shape."""
     return anthropic_error(problem) if is_anthropic(path) else problem.body
+
+
+def error_event(problem: Problem, path: str) -> bytes:
+    """Print the same as the last event of a stream."""
+    return (b"event: error\n" if is_anthropic(path) else b"") + data(error_body(problem, path))
 
 
 def is_anthropic(path: str) -> bool:

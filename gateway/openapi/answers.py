@@ -96,6 +96,18 @@ ANSWERS: dict[str, Schema] = {
             "error",
         )
     ),
+    "Response": answer(
+        id=TEXT,
+        object=one_of("response"),
+        created_at=COUNT,
+        status=one_of("in_progress", "completed", "incomplete", "failed"),
+        error=nullable(OBJECT),
+        incomplete_details=nullable(OBJECT),
+        model=TEXT,
+        output=array(answer(type=one_of("message", "reasoning", "function_call"), id=TEXT, status=TEXT)),
+    ),
+    "ResponseEvent": answer(type=TEXT, sequence_number=COUNT),
+    "Embeddings": answer(object=one_of("list"), data=array(OBJECT), model=TEXT),
     "TokenCount": answer(input_tokens=COUNT),
     "Tokens": answer(
         count=COUNT,

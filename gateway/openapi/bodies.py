@@ -6,7 +6,7 @@ from gateway import sampling_fields as bounds
 from gateway.chat_messages import MAX_MESSAGES, MAX_NAME_CHARS, MAX_PARTS, MAX_TOOL_CALLS, MAX_TOOLS, ROLES
 from gateway.chat_request import MAX_STOP_CHARS, MAX_STOPS
 from gateway.messages_content import ROLES as ANTHROPIC_ROLES
-from gateway.openapi.schema import FLAG, OBJECT, TEXT, Schema, any_of, array, body, number, one_of, ref, whole
+from gateway.openapi.schema import FLAG, OBJECT, TEXT, Schema, any_of, array, body, nullable, number, one_of, ref, whole
 
 _INT64 = 2**63 - 1
 _INT32 = 2**31 - 1
@@ -121,6 +121,28 @@ _MESSAGES = body(
     **_COUNTED,
 )
 
+_ITEM: Schema = {"type": "object", "properties": {"type": nullable(TEXT), "role": nullable(TEXT)}}
+_RESPONSES = body(
+    ("model", "input"),
+    model=ref("ModelName"),
+    input=any_of(TEXT, array(_ITEM, least=1, most=MAX_MESSAGES)),
+    instructions=TEXT,
+    tools=array(body(("type", "name"), type=one_of("function"), name=_NAME, parameters=OBJECT), most=MAX_TOOLS),
+    tool_choice=any_of(TEXT, OBJECT),
+    parallel_tool_calls=FLAG,
+    max_output_tokens=whole(1, _INT32),
+    top_logprobs=whole(0, bounds.MAX_TOP_LOGPROBS),
+    include=array(TEXT),
+    text=body((), format=OBJECT),
+    reasoning=body((), effort=TEXT),
+    metadata={"type": "object", "additionalProperties": TEXT},
+    store={"type": "boolean", "enum": [False]},
+    truncation=one_of("disabled"),
+    prompt=_CHAT_PROMPT,
+    **{name: schema for name, schema in _SAMPLING.items() if name not in ("max_tokens", "stream_options")},
+    stream_options=OBJECT,
+)
+
 _TOKENIZE = body(
     (),
     model=ref("ModelName"),
@@ -140,6 +162,8 @@ BODIES: dict[str, Schema] = {
     "CompletionRequest": _COMPLETION,
     "MessagesRequest": _MESSAGES,
     "CountTokensRequest": body(("model", "messages"), **_COUNTED),
+    "ResponsesRequest": _RESPONSES,
+    "EmbeddingsRequest": body(("model", "input"), model=TEXT, input=any_of(TEXT, array({}))),
     "TokenizeRequest": _TOKENIZE,
     "DetokenizeRequest": body(("tokens",), model=ref("ModelName"), tokens=_TOKENS),
 }

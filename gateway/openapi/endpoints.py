@@ -59,6 +59,9 @@ ENDPOINTS: tuple[Operation, ...] = (
     _generating("/v1/chat/completions", "Answer a chat", ("ChatRequest", "ChatCompletion", "ChatCompletionChunk")),
     _generating("/v1/completions", "Go on from a prompt", ("CompletionRequest", "Completion", "Completion")),
     _generating("/v1/messages", "Answer a chat in Anthropic's shapes", ("MessagesRequest", "Message", "MessageEvent")),
+    _generating(
+        "/v1/responses", "Answer a chat that is sent as items", ("ResponsesRequest", "Response", "ResponseEvent")
+    ),
     _asking("/v1/messages/count_tokens", "Count what a message would be sent with", "CountTokensRequest", "TokenCount"),
     _asking("/tokenize", "Give the tokens of a text or a chat", "TokenizeRequest", "Tokens"),
     _asking("/detokenize", "Give the text of tokens", "DetokenizeRequest", "Text"),
@@ -78,8 +81,9 @@ ENDPOINTS: tuple[Operation, ...] = (
 )
 
 _UPSTREAM = (UpstreamUnreachableError, UpstreamFailedError, UpstreamTimeoutError)
+_EMBEDDINGS = _asking("/v1/embeddings", "Give the vectors of texts", "EmbeddingsRequest", "Embeddings")
 PROXIED: tuple[Operation, ...] = tuple(
     replace(one, errors=(*one.errors, *_UPSTREAM), passes_on=True) if one.access is Access.KEY else one
-    for one in ENDPOINTS
+    for one in (*ENDPOINTS, _EMBEDDINGS)
 )
 """The same where an upstream answers."""

@@ -150,6 +150,13 @@ async def test_messages_are_as_described(described: Described) -> None:
     await described.ask("POST", "/v1/messages/count_tokens", model="tiny", messages=MESSAGES)
 
 
+async def test_responses_are_as_described(described: Described) -> None:
+    asked = {"model": "tiny", "input": "hi", "max_output_tokens": 9}
+    assert (await described.ask("POST", "/v1/responses", **asked))["output"]
+    text = await described.ask("POST", "/v1/responses", **asked, stream=True)
+    assert described.check_events("ResponseEvent", text) > 3
+
+
 async def test_small_answers_are_as_described(described: Described) -> None:
     for path in ("/v1/models", "/health", "/ready", "/version", "/metrics"):
         await described.ask("GET", path)
@@ -160,7 +167,7 @@ async def test_small_answers_are_as_described(described: Described) -> None:
 
 async def test_errors_are_as_described(described: Described, backend: FakeBackend) -> None:
     for path, body in (("/v1/chat/completions", CHAT), ("/v1/completions", COMPLETION), ("/v1/messages", MESSAGE)):
-        for wrong in ({"temperature": 9}, {"model": "other"}, {"max_tokens": 10_000}):
+        for wrong in ({"temperature": 9}, {"model": "other"}, {"max_tokens": 0}):
             assert "error" in await described.ask("POST", path, **{**body, **wrong})
         backend.is_up = False
         assert "error" in await described.ask("POST", path, **body)
