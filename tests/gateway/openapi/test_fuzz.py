@@ -29,7 +29,6 @@ AdminKey.bearer = "{admin_key}"
 positive_data_acceptance.enabled = false
 negative_data_rejection.expected-statuses = [400, 401, 403, 404, 409, 413, 429]
 """
-ALL_PHASES = "examples,coverage,fuzzing,stateful"
 
 
 @pytest.fixture
@@ -61,5 +60,8 @@ def test_no_500_and_no_undescribed_answer(fuzz: Callable[..., int]) -> None:
 
 
 @pytest.mark.slow
-def test_no_500_and_no_undescribed_answer_in_5000_cases(fuzz: Callable[..., int]) -> None:
-    assert fuzz(f"--phases={ALL_PHASES}", "--max-examples=60") >= 5000
+@pytest.mark.parametrize(
+    ("phases", "least"), [("coverage", 3000), ("fuzzing", 2000)], ids=["every-bound", "at-random"]
+)
+def test_no_500_and_no_undescribed_answer_in_5000_cases(fuzz: Callable[..., int], phases: str, least: int) -> None:
+    assert fuzz(f"--phases={phases}", "--max-examples=50", "--continue-on-failure") >= least
