@@ -19,7 +19,7 @@ class CallParser:
 
     Attributes:
         num_calls: that have begun.
-        is_over: as many calls as are wanted have ended; what follows is not read.
+        is_over: as many calls as are wanted have ended, with the mark behind them; what follows is not read.
 
     Args:
         form: how the model writes calls.
@@ -143,6 +143,9 @@ class CallParser:
         if form.closing and rest.startswith(form.closing):
             self._buffer = rest[len(form.closing) :]
             self._state = self._behind_all
+            self.is_over = self.num_calls == self._max_calls
+        elif self.num_calls == self._max_calls:
+            self.is_over = True
         elif form.separator and rest.startswith(form.separator):
             self._open(len(form.separator), is_bare=self._is_bare)
             self._state = self._before_object
@@ -189,7 +192,6 @@ class CallParser:
 
     def _end_call(self) -> bool:
         self._give_arguments()
-        self.is_over = self.num_calls == self._max_calls
         self._state = self._behind
         return True
 
