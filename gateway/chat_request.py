@@ -114,6 +114,8 @@ class ChatRequest:
     tool_choice: ToolChoice = ANY_CALLS
     shows_thoughts: bool = True
     """Whether the client wants to see what the model thought."""
+    is_max_tokens_a_bound: bool = False
+    """Whether more than there is room for means all the room; else it is an error."""
 
 
 def parse_chat_request(body: bytes) -> ChatRequest:
