@@ -19,6 +19,7 @@ from gateway.errors import InvalidRequestError
 from gateway.explain.request import DiagnosticsRequest
 from gateway.structure.fields import structure_of
 from gateway.structure.grammar import Structure
+from gateway.tools.choice import ANY_CALLS, ToolChoice, read_openai
 
 MAX_FIELDS = 1000
 MAX_STOPS = 16
@@ -37,6 +38,8 @@ _HONOURED = frozenset(
         "model",
         "messages",
         "tools",
+        "tool_choice",
+        "parallel_tool_calls",
         "max_tokens",
         "max_completion_tokens",
         "temperature",
@@ -114,6 +117,11 @@ class ChatRequest:
     """So many of the likeliest tokens to tell of with each one; None: no log probabilities."""
     structure: Structure | None = None
     """What the answer must look like; None: like anything."""
+    tool_choice: ToolChoice = ANY_CALLS
+    shows_thoughts: bool = True
+    """Whether the client wants to see what the model thought."""
+    is_max_tokens_a_bound: bool = False
+    """Whether more than there is room for means all the room; else it is an error."""
 
 
 def parse_chat_request(body: bytes) -> ChatRequest:
@@ -165,6 +173,7 @@ def request_of(
         frequency_penalty=_optional(fields, "frequency_penalty", 0.0, sampling_fields.penalty),
         num_logprobs=sampling_fields.num_logprobs(fields),
         structure=structure_of(fields),
+        tool_choice=read_openai(fields),
     )
 
 
@@ -298,7 +307,6 @@ _NEUTRAL: Mapping[str, Callable[[Any], bool]] = {
     "function_call": lambda value: value == "none",
     "modalities": lambda value: value == ["text"],
     "audio": lambda value: value == {},
-    "tool_choice": lambda value: value in ("auto", "none"),
 }
 """Fields that would change the answer and are not supported yet: only the value that changes nothing passes, for an
 answer that silently lacks what was asked for is worse than a refusal."""
