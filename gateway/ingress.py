@@ -5,7 +5,7 @@ Pure but for the clock that a template may read; long prompts take the same way 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gateway.accounting.accounting import Origin
@@ -45,6 +45,23 @@ class PreparedPrompt:
     """The registered prompt that was named, or that the tokens begin with."""
     next_turn: NextTurn | None = None
     """Remembers the answer; None: it is not to be remembered."""
+    more: tuple[GenerationRequest, ...] = ()
+    """For the further prompts of the same body, which differ in their tokens alone."""
+
+    @property
+    def requests(self) -> tuple[GenerationRequest, ...]:
+        """One for each prompt."""
+        return (self.request, *self.more)
+
+    @property
+    def num_answers(self) -> int:
+        """To all prompts."""
+        return len(self.requests) * self.request.sampling.n
+
+    @property
+    def most_tokens(self) -> int:
+        """Prompts and answers together, if none of them ends early."""
+        return sum(len(part.token_ids) + part.sampling.n * part.sampling.max_tokens for part in self.requests)
 
     @property
     def fired_rules(self) -> tuple[str, ...]:
@@ -109,13 +126,13 @@ class Ingress:
     async def prepare_plain(
         self,
         request_id: str,
-        tokenize: Callable[[], TokenArray],
+        tokenize: Callable[[], Sequence[TokenArray]],
         options: ChatRequest,
         *,
         identity: Identity,
         model: ModelInfo,
     ) -> PreparedPrompt:
-        """Prepare a prompt that is no chat; of the options, what is said does not count.
+        """Prepare prompts that are no chats, at least one; of the options, what is said does not count.
 
         Raises: ContextLengthError: it does not fit.
         """
@@ -162,13 +179,25 @@ class Ingress:
     def _prepare_plain(
         self,
         request_id: str,
-        tokenize: Callable[[], TokenArray],
+        tokenize: Callable[[], Sequence[TokenArray]],
         options: ChatRequest,
         identity: Identity,
         model: ModelInfo,
     ) -> PreparedPrompt:
-        request, prompt_id = self._request(request_id, tokenize(), options, "prompt", identity, model)
-        return PreparedPrompt(request, prompt_id=prompt_id)
+        prompts = tokenize()
+        made = [
+            self._request(
+                f"{request_id}-{number}" if number else request_id,
+                token_ids,
+                options,
+                f"prompt[{number}]" if len(prompts) > 1 else "prompt",
+                identity,
+                model,
+            )
+            for number, token_ids in enumerate(prompts)
+        ]
+        (request, prompt_id), *others = made
+        return PreparedPrompt(request, prompt_id=prompt_id, more=tuple(other for other, _ in others))
 
     def _request(
         self,
@@ -193,6 +222,8 @@ class Ingress:
             presence_penalty=chat.presence_penalty,
             frequency_penalty=chat.frequency_penalty,
             num_logprobs=chat.num_logprobs,
+            num_prompt_logprobs=chat.num_prompt_logprobs,
+            n=chat.n,
         )
         heads = self._prompts.registered.heads if self._prompts else HeadIndex()
         request = self._hasher.request(
@@ -241,7 +272,7 @@ def _normalize(
 def _fit(num_prompt_tokens: int, chat: ChatRequest, field: str, max_model_len: int) -> int:
     """Give the number of tokens that may be generated."""
     room = max_model_len - num_prompt_tokens
-    if room < 1:
+    if room < (chat.max_tokens != 0):  # a prompt that is only scored may take it all
         raise ContextLengthError(
             f"{field}: got a prompt of {num_prompt_tokens} tokens, wanted at most {max_model_len - 1}: "
             f"the model takes {max_model_len} tokens, prompt and answer together",

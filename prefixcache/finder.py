@@ -40,7 +40,9 @@ class Finder:
         return match
 
     def ready_blocks(self, prompt: Prompt) -> list[int]:
-        """The READY full blocks of a prompt, from the root on."""
+        """The READY full blocks that a prompt may use, from the root on."""
+        if not prompt.reuses:
+            return []
         tokens = self.tokens_of(prompt)
         return self._leading_ready(self._index.longest_chain(tokens, tokens.num_full_blocks))
 

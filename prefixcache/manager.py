@@ -61,11 +61,7 @@ class PrefixCache:
             prompt: Its own first blocks, where pinned, are used in place and do not count against it.
         """
         pins = self._pool.pins
-        num_own = (
-            0
-            if prompt is None or not prompt.reuses or not pins
-            else sum(b in pins for b in self._finder.ready_blocks(prompt))
-        )
+        num_own = 0 if prompt is None or not pins else sum(b in pins for b in self._finder.ready_blocks(prompt))
         return (self.config.num_blocks - len(pins) + num_own) * self.config.block_size
 
     def num_ready_tokens(self, prompt: Prompt) -> int:

@@ -158,7 +158,6 @@ FIELDS: dict[str, tuple[dict[str, object], int, str | None, str]] = {
         "stream_options.include_usage",
     ),
     "ignore-eos-string": (chat(ignore_eos="yes"), 400, None, "ignore_eos"),
-    "n-two": (chat(n=2), 400, None, "n"),
     "n-bool": (chat(n=True), 400, None, "n"),
     "min-p-negative": (chat(min_p=-0.1), 400, None, "min_p"),
     "min-p-high": (chat(min_p=1.1), 400, None, "min_p"),
