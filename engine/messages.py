@@ -38,6 +38,11 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     """Taken from it once more each time that the token was generated."""
     num_logprobs: int | None = None
     """So many of the likeliest tokens come with each token and its log probability; None: nothing of the kind."""
+    grammar: str | None = None
+    """What every answer must match, as llguidance writes it: a JSON object with a schema, or a Lark grammar; None: anything
+    goes."""
+    grammar_field: str = "grammar"
+    """The client's name for it, for errors."""
     num_prompt_logprobs: int | None = None
     """The same for each token of the prompt but the first. Then nothing of the prompt is taken from the cache, and
     `max_tokens` may be 0."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import orjson
 
 from gateway.errors import Problem
+from gateway.sse import data
 
 ANTHROPIC_PATH = "/v1/messages"
 
@@ -18,12 +19,23 @@ _ANTHROPIC_TYPES: Mapping[int, str] = {
     413: "request_too_large",
     429: "rate_limit_error",
 }
+_OTHERS = ("invalid_request_error", "overloaded_error", "api_error")
+ANTHROPIC_ERROR_TYPES = (*_ANTHROPIC_TYPES.values(), *_OTHERS)
 
 
 def error_body(problem: Problem, path: str) -> bytes:
     """Print an error for whoever asked at a path; most know OpenAI's shape."""
-    is_anthropic = path == ANTHROPIC_PATH or path.startswith(f"{ANTHROPIC_PATH}/")
-    return anthropic_error(problem) if is_anthropic else problem.body
+    return anthropic_error(problem) if is_anthropic(path) else problem.body
+
+
+def error_event(problem: Problem, path: str) -> bytes:
+    """Print the same as the last event of a stream."""
+    return (b"event: error\n" if is_anthropic(path) else b"") + data(error_body(problem, path))
+
+
+def is_anthropic(path: str) -> bool:
+    """Whether clients of a path know Anthropic's shapes."""
+    return path == ANTHROPIC_PATH or path.startswith(f"{ANTHROPIC_PATH}/")
 
 
 def anthropic_error(problem: Problem) -> bytes:

@@ -40,7 +40,7 @@ class Finder:
         return match
 
     def ready_blocks(self, prompt: Prompt) -> list[int]:
-        """The READY full blocks that a prompt may use, from the root on."""
+        """The READY full blocks of a prompt, from the root on; none where it reuses none."""
         if not prompt.reuses:
             return []
         tokens = self.tokens_of(prompt)

@@ -31,6 +31,10 @@ class Sampling:
     frequency_penalty: float = 0.0
     num_logprobs: int | None = None
     """So many of the likeliest tokens to tell of with each one; None: no log probabilities."""
+    grammar: str | None = None
+    """What the answer must match, as llguidance writes it (`gateway.structure`); None: anything goes."""
+    grammar_field: str = "grammar"
+    """The client's name for it, for errors."""
     num_prompt_logprobs: int | None = None
     """The same of each token of the prompt but the first, of which then nothing is reused. `max_tokens` may be 0."""
     n: int = 1
