@@ -63,6 +63,10 @@ _HONOURED = frozenset(
         "continue_final_message",
         "chat_template_kwargs",
         "reasoning_effort",
+        "cache_salt",
+        "prompt_cache_key",
+        "user",
+        "safety_identifier",
     }
 )
 
@@ -117,6 +121,8 @@ class ChatRequest:
     """The same of each token of the prompt but the first."""
     n: int = 1
     """Answers."""
+    cache_salt: str | None = None
+    """Asks for a cache of its own within the tenant's."""
     tool_choice: ToolChoice = ANY_CALLS
     shows_thoughts: bool = True
     """Whether the client wants to see what the model thought."""
@@ -181,6 +187,7 @@ def request_of(
         num_logprobs=sampling_fields.num_logprobs(fields),
         num_prompt_logprobs=sampling_fields.num_prompt_logprobs(fields, stream=stream),
         n=_optional(fields, "n", 1, sampling_fields.num_answers),
+        cache_salt=_optional(fields, "cache_salt", None, checks.text),
         tool_choice=read_openai(fields),
     )
 
@@ -315,6 +322,8 @@ _NEUTRAL: Mapping[str, Callable[[Any], bool]] = {
     "function_call": lambda value: value == "none",
     "modalities": lambda value: value == ["text"],
     "audio": lambda value: value == {},
+    "store": lambda value: value is False,
+    "web_search_options": lambda _: False,
 }
 """Fields that would change the answer and are not supported yet: only the value that changes nothing passes, for an
 answer that silently lacks what was asked for is worse than a refusal."""

@@ -39,6 +39,7 @@ _OPTIONS = frozenset(
         "logit_bias",
         "n",
         "prompt_logprobs",
+        "cache_salt",
         "diagnostics",
         "prompt_cache_options",
     }

@@ -35,7 +35,9 @@ class Completions:
     ) -> PreparedPrompt:
         """Tokenize."""
         tokenize = partial(self._tokenize, request, model.max_model_len)
-        return await ingress.prepare_plain(request_id, tokenize, request.options, identity=identity, model=model)
+        return await ingress.prepare_plain(
+            request_id, tokenize, request.options, route=PATH, identity=identity, model=model
+        )
 
     def wire(self, request: CompletionRequest, head: AnswerHead) -> CompletionWire:
         """Begin to print the answers."""

@@ -39,6 +39,8 @@ class PreparedPrompt:
     """A request for the engine, and what was done to the prompt on the way."""
 
     request: GenerationRequest
+    identity: Identity
+    """Whose cache it may use."""
     origin: Origin | None = None
     """None: it is a text without a form that rules could change."""
     rendered: RenderedPrompt | None = None
@@ -114,6 +116,7 @@ class Ingress:
         named = None if chat.prompt is None else self._named(chat.prompt, identity)
         conversation, num_bytes = chat.conversation, chat.num_body_bytes
         rules = self._modes.rule_set(identity.tenant, route, named.compiled.choices if named else None)
+        identity = _narrowed(identity, chat, rules)
         slots: Mapping[str, str] = {}
         if named is not None and chat.prompt is not None:
             moves = rules.mode_of("relocate_volatile") is Mode.ON and has_place_for_values(conversation)
@@ -136,6 +139,7 @@ class Ingress:
         tokenize: Callable[[], Sequence[TokenArray]],
         options: ChatRequest,
         *,
+        route: str,
         identity: Identity,
         model: ModelInfo,
     ) -> PreparedPrompt:
@@ -143,6 +147,7 @@ class Ingress:
 
         Raises: ContextLengthError: it does not fit.
         """
+        identity = _narrowed(identity, options, self._modes.rule_set(identity.tenant, route, None))
         arguments = (request_id, tokenize, options, identity, model)
         num_bytes = options.num_body_bytes
         return await self._threads.run(num_bytes, self._prepare_plain, *arguments, num_new_chars=num_bytes)
@@ -193,7 +198,7 @@ class Ingress:
         names = [str(tool["function"]["name"]) for tool in tools]
         reading = self._form.reading(chat.tool_choice, names, rendered.ending)
         request, prompt_id = self._request(request_id, token_ids, chat, "messages", identity, model)
-        return PreparedPrompt(request, canonical.origin, rendered, prompt_id, canonical.next_turn, reading)
+        return PreparedPrompt(request, identity, canonical.origin, rendered, prompt_id, canonical.next_turn, reading)
 
     def _prepare_plain(
         self,
@@ -216,7 +221,7 @@ class Ingress:
             for number, token_ids in enumerate(prompts)
         ]
         (request, prompt_id), *others = made
-        return PreparedPrompt(request, prompt_id=prompt_id, more=tuple(other for other, _ in others))
+        return PreparedPrompt(request, identity, prompt_id=prompt_id, more=tuple(other for other, _ in others))
 
     def _request(
         self,
@@ -267,6 +272,12 @@ class Ingress:
         return self._hasher.prompt(
             rendered.token_ids, identity=identity, model=model, num_public_tokens=num_public_tokens
         )
+
+
+def _narrowed(identity: Identity, chat: ChatRequest, rules: RuleSet) -> Identity:
+    """Give a client the cache of its own that it asks for, where the operator has switched off that this is dropped."""
+    is_honoured = chat.cache_salt is not None and rules.mode_of("overwrite_client_salt") is Mode.OFF
+    return replace(identity, salt=chat.cache_salt) if is_honoured else identity
 
 
 def _normalize(

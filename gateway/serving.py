@@ -194,7 +194,7 @@ class Serving(Generic[RequestT]):
         entry.rules = prepared.fired_rules
         entry.prompt_id = prepared.prompt_id
         entry.admit(admission)
-        receipt = self._receipt(task, prepared, admission, model)
+        receipt = self._receipt(prepared, admission, model)
         record = self._record_of(task, prepared, admission)
         services.diagnostics.note(record)
         try:
@@ -300,14 +300,12 @@ class Serving(Generic[RequestT]):
         wanted = task.request.diagnostics
         return {} if wanted is None else await self._services.diagnostics.fields(wanted, record)
 
-    def _receipt(
-        self, task: _Task[RequestT], prepared: PreparedPrompt, admission: Admission, model: ModelInfo
-    ) -> Receipt | None:
+    def _receipt(self, prepared: PreparedPrompt, admission: Admission, model: ModelInfo) -> Receipt | None:
         """Count what rules did; a prompt that no rule sees is not counted."""
         if prepared.origin is None:
             return None
         return self._services.accounting.admit(
-            prepared.request, prepared.origin, admission, identity=task.identity, model=model
+            prepared.request, prepared.origin, admission, identity=prepared.identity, model=model
         )
 
     def _record_of(self, task: _Task[RequestT], prepared: PreparedPrompt, admission: Admission) -> PromptRecord:

@@ -218,33 +218,6 @@ async def test_leaving_a_joined_generation_stops_its_readers(backend: FakeBacken
         _ = [batch async for batch in await generate_all(backend, [request_of("c"), request_of("d")])]
 
 
-BAD: dict[str, tuple[str, dict[str, Any], str]] = {
-    "n-zero": (CHAT, chat(n=0), "n"),
-    "n-many": (CHAT, chat(n=129), "n"),
-    "n-float": (CHAT, chat(n=1.0), "n"),
-    "n-bool": (CHAT, chat(n=True), "n"),
-    "n-completion": (COMPLETIONS, completion("a", n=0), "n"),
-    "best-of": (COMPLETIONS, completion("a", best_of=2), "best_of"),
-    "best-of-string": (COMPLETIONS, completion("a", best_of="2"), "best_of"),
-    "answers-many": (COMPLETIONS, completion(["a"] * 65, n=2), "prompt"),
-    "prompts-many": (COMPLETIONS, completion(["a"] * 129), "prompt"),
-    "prompt-empty": (COMPLETIONS, completion(["a", ""]), "prompt[1]"),
-    "prompt-mixed": (COMPLETIONS, completion(["a", 5]), "prompt[1]"),
-    "prompt-token": (COMPLETIONS, completion([[1], [2, -1]]), "prompt[1][1]"),
-    "prompt-long": (COMPLETIONS, completion(["a", "hello " * 600]), "prompt[1]"),
-    "suffix": (COMPLETIONS, completion("a", suffix="b"), "suffix"),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-async def test_what_is_wrong_is_named(client: httpx.AsyncClient, backend: FakeBackend, case: str) -> None:
-    path, body, param = BAD[case]
-    answer = await client.post(path, json=body)
-    assert answer.status_code == 400
-    assert answer.json()["error"]["param"] == param
-    assert not backend.requests
-
-
 @pytest.mark.parametrize("best_of", [None, 2])
 async def test_best_of_may_say_what_n_says(client: httpx.AsyncClient, best_of: int | None) -> None:
     assert (await client.post(COMPLETIONS, json=completion("a", n=2, best_of=best_of))).status_code == 200

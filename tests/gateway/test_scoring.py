@@ -166,27 +166,3 @@ def test_parts_go_on_where_the_last_one_ended(tokenizer: Tokenizer) -> None:
         by_parts = CompletionLogprobs()
         parts = [by_parts.print(entries[:cut]), by_parts.print(entries[cut:])]
         assert {name: parts[0][name] + parts[1][name] for name in whole} == whole
-
-
-BAD: dict[str, tuple[str, dict[str, Any], str]] = {
-    "prompt-logprobs-negative": (CHAT, chat(prompt_logprobs=-1), "prompt_logprobs"),
-    "prompt-logprobs-many": (CHAT, chat(prompt_logprobs=21), "prompt_logprobs"),
-    "prompt-logprobs-bool": (CHAT, chat(prompt_logprobs=True), "prompt_logprobs"),
-    "prompt-logprobs-streamed": (CHAT, chat(prompt_logprobs=1, stream=True), "prompt_logprobs"),
-    "prompt-logprobs-completion": (COMPLETIONS, completion("a", prompt_logprobs="1"), "prompt_logprobs"),
-    "logprobs-many": (COMPLETIONS, completion("a", logprobs=21), "logprobs"),
-    "logprobs-true": (COMPLETIONS, completion("a", logprobs=True), "logprobs"),
-    "logprobs-negative": (COMPLETIONS, completion("a", logprobs=-1), "logprobs"),
-    "nothing-to-tell": (COMPLETIONS, completion("a", max_tokens=0), "max_tokens"),
-    "nothing-to-tell-but-the-prompt": (COMPLETIONS, completion("a", max_tokens=0, echo=True), "max_tokens"),
-    "nothing-to-tell-in-a-chat": (CHAT, chat(max_tokens=0), "max_tokens"),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-async def test_what_is_wrong_is_named(client: httpx.AsyncClient, backend: FakeBackend, case: str) -> None:
-    path, body, param = BAD[case]
-    answer = await client.post(path, json=body)
-    assert answer.status_code == 400
-    assert answer.json()["error"]["param"] == param
-    assert not backend.requests
