@@ -115,6 +115,7 @@ COMPLETIONS: dict[str, tuple[dict[str, object], str]] = {
     "prompt-too-long": (completion(prompt=LONG), "prompt"),
     "prompt-far-too-long": (completion(prompt=LONG * 20), "prompt"),
     "prompt-tokens-too-long": (completion(prompt=[50] * 512), "prompt"),
+    "prompt-tokens-too-many": (completion(prompt=[50] * 1_000_001), "prompt"),
     "answer-too-long": (completion(max_tokens=512), "max_tokens"),
     "max-tokens-zero": (completion(max_tokens=0), "max_tokens"),
     "temperature": (completion(temperature=3), "temperature"),
