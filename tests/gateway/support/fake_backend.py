@@ -163,7 +163,9 @@ class FakeGeneration:
     def __init__(self, backend: FakeBackend, request: GenerationRequest, admission: Admission) -> None:
         self.admission = admission
         num = request.sampling.num_prompt_logprobs
-        self.prompt_logprobs = [] if num is None else [logprobs_of(int(token), num) for token in request.token_ids[1:]]
+        self.prompt_logprobs = [
+            [] if num is None else [logprobs_of(int(token), num) for token in request.token_ids[1:]]
+        ]
         self._backend = backend
         self._request = request
         self._running = list(range(request.sampling.n))
@@ -198,7 +200,8 @@ class FakeGeneration:
         others = backend.other_replies
         whole = others[(choice - 1) % len(others)] if choice and others else backend.reply
         reply = list(whole)[: sampling.max_tokens]
-        start, stop = number * backend.batch_size, (number + 1) * backend.batch_size
+        start = range(0, max(1, len(reply)), backend.batch_size)[number]
+        stop = start + backend.batch_size
         tokens = reply[start:stop]
         last = "stop" if backend.ends and reply and len(reply) == len(whole) else "length"
         num = sampling.num_logprobs
