@@ -5,7 +5,7 @@ Pure but for the clock that a template may read; long prompts take the same way 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gateway.accounting.accounting import Origin
@@ -26,6 +26,7 @@ from gateway.prompts.matching import HeadIndex
 from gateway.prompts.registered import RegisteredPrompts, RegisteredVersion
 from gateway.prompts.registry import PromptRegistry
 from gateway.rendering import PromptRenderer, RenderedPrompt
+from gateway.retention_hints import RetainedPrompt
 from gateway.threads import PromptThreads
 from gateway.tokenizer import TokenArray
 
@@ -45,6 +46,8 @@ class PreparedPrompt:
     """The registered prompt that was named, or that the tokens begin with."""
     next_turn: NextTurn | None = None
     """Remembers the answer; None: it is not to be remembered."""
+    retained: Sequence[RetainedPrompt] = ()
+    """What its sender wants kept."""
 
     @property
     def fired_rules(self) -> tuple[str, ...]:
@@ -157,7 +160,15 @@ class Ingress:
                 "messages: the model's chat template made an empty prompt of them", param="messages"
             )
         request, prompt_id = self._request(request_id, token_ids, chat, "messages", identity, model)
-        return PreparedPrompt(request, canonical.origin, rendered, prompt_id, canonical.next_turn)
+        conversation = canonical.origin.normalized.conversation
+        retained = [
+            RetainedPrompt(
+                _leading(request, rendered, conversation, model.block_size) if hint.is_of_head else request,
+                hint.seconds,
+            )
+            for hint in chat.retention
+        ]
+        return PreparedPrompt(request, canonical.origin, rendered, prompt_id, canonical.next_turn, retained)
 
     def _prepare_plain(
         self,
@@ -236,6 +247,15 @@ def _normalize(
     gives_back = rules.mode_of("echo_repair") is Mode.ON
     written_ids = memory.token_ids_of(canonical) if gives_back else {}
     return _Canonical(Origin(normalized, rules, context), written_ids, next_turn)
+
+
+def _leading(
+    request: GenerationRequest, rendered: RenderedPrompt, conversation: Conversation, block_size: int
+) -> HashedPrompt:
+    """Give the full blocks before the first turn."""
+    first = f"messages[{conversation.num_head_messages}]"
+    starts = (region.start for region in rendered.regions if region.owner.partition(".")[0] == first)
+    return request.leading(next(starts, 0) // block_size, block_size)
 
 
 def _fit(num_prompt_tokens: int, chat: ChatRequest, field: str, max_model_len: int) -> int:

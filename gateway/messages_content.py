@@ -1,7 +1,7 @@
 """The `system`, `messages` and `tools` of an Anthropic body, checked into a neutral conversation.
 
 The result is what an OpenAI client would have sent for the same chat, so both lead to the same tokens. Text is not touched.
-`cache_control` is taken anywhere and dropped: every prompt is cached here.
+`cache_control` is read elsewhere, and is no part of it.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from gateway import checks
 from gateway.chat_request import ChatRequest, check_stops, json_object, request_of
 from gateway.conversation import Conversation
 from gateway.errors import InvalidRequestError
+from gateway.messages_cache_control import retention_of
 from gateway.messages_content import read_conversation
 
 _SAME = frozenset({"model", "max_tokens", "temperature", "top_p", "top_k", "stream", "diagnostics"})
@@ -37,7 +38,13 @@ def parse_messages_request(body: bytes) -> ChatRequest:
     request = request_of(options, lambda _: read_conversation(fields), num_body_bytes=len(body))
     unknown = tuple(name for name in fields if name not in _SAME | _OWN | _EXTENSIONS)
     # Clients always send a max_tokens, and often that of a large model: it bounds the answer and asks for nothing.
-    return replace(request, stops=_stops(fields), unknown_fields=unknown, is_max_tokens_a_bound=True)
+    return replace(
+        request,
+        stops=_stops(fields),
+        unknown_fields=unknown,
+        is_max_tokens_a_bound=True,
+        retention=retention_of(fields),
+    )
 
 
 def parse_count_request(body: bytes) -> tuple[str, Conversation]:

@@ -32,6 +32,7 @@ from gateway.limits.limiter import Limiter, Ticket
 from gateway.metrics import GatewayMetrics
 from gateway.recent import RecentRequests
 from gateway.request_entry import RequestEntry
+from gateway.retention_hints import RetentionHints
 from gateway.sse import EventStream
 from gateway.storage.request_log import RequestLog
 from gateway.threads import PromptThreads
@@ -118,6 +119,7 @@ class Services:
     recent: RecentRequests
     accounting: Accounting
     diagnostics: Diagnostics
+    retention: RetentionHints
     log: RequestLog | None = None
     """None: nothing is remembered."""
     clock: Callable[[], float] = time.monotonic
@@ -247,6 +249,8 @@ class Serving(Generic[RequestT]):
             generation.abort()
             if receipt is not None:
                 services.accounting.end(receipt)
+        for retained in prepared.retained:
+            services.retention.keep(retained)
         self._logger.info(
             "ended",
             extra={
