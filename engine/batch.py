@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from engine.grammars import Grammar
 from engine.logit_edits import LogitEdits
 from engine.messages import SamplingParams, TokenLogprobs
 from prefixcache.interface import CopyOp
@@ -31,6 +32,8 @@ class ScheduledRequest:
     """True: the last new token is the last known one, so its logits give the next token."""
     edits: LogitEdits | None = None
     """Of its logits; None: they stay as they are."""
+    grammar: Grammar | None = None
+    """Which tokens may come next; None: all."""
 
     @property
     def num_new_tokens(self) -> int:

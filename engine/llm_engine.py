@@ -18,6 +18,7 @@ from engine.calls import Call, Reply
 from engine.config import EngineConfig
 from engine.control import EngineControl
 from engine.errors import InvalidRequestError, is_out_of_memory
+from engine.grammars import Grammar, GrammarFailure, Grammars
 from engine.kv_layout import PER_CHANNEL
 from engine.messages import AddRequest, Admitted, EngineSnapshot, RequestFailed, StepOutputs
 from engine.prompt import checked_prompt
@@ -71,11 +72,15 @@ class LLMEngine:
         config: EngineConfig,
         runner: Runner,
         *,
+        grammars: Grammars | None = None,
         hash_seed: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._config = config
         self._runner = runner
+        self._grammars = grammars
+        self._without_grammar: dict[str, Request] = {}  # by id: theirs is being compiled
+        self._refused: list[RequestFailed] = []  # theirs cannot be
         self.hash_seed = int.from_bytes(os.urandom(8), "little") if hash_seed is None else hash_seed
         self.hash_epoch = int.from_bytes(os.urandom(7), "little")  # names the seed, and does not tell it
         cache = config.cache
@@ -109,8 +114,15 @@ class LLMEngine:
 
     @property
     def has_work(self) -> bool:
-        """True while a request waits or runs, or a prompt is to be warmed."""
-        return self.scheduler.num_running + self.scheduler.num_waiting > 0 or self._warm_ups.has_work
+        """True while a request waits or runs, a prompt is to be warmed, or there is news of a grammar."""
+        if self.scheduler.num_running + self.scheduler.num_waiting > 0 or self._warm_ups.has_work:
+            return True
+        return bool(self._refused) or (self._grammars is not None and self._grammars.has_ready)
+
+    @property
+    def is_compiling(self) -> bool:
+        """True while a request waits for its grammar: there may be work at any moment."""
+        return bool(self._without_grammar)
 
     def add(self, message: AddRequest) -> None:
         """Queue one generation.
@@ -121,10 +133,16 @@ class LLMEngine:
         prompt = dataclasses.replace(prompt, num_earlier_blocks=message.num_earlier_blocks)
         self._check(message, prompt)
         seed = message.sampling.seed if message.sampling.seed is not None else next(self._seeds)
-        self.scheduler.add(Request(message.request_id, prompt, message.sampling, seed=seed, tenant=message.tenant))
+        request = Request(message.request_id, prompt, message.sampling, seed=seed, tenant=message.tenant)
+        if message.sampling.grammar is None:
+            self.scheduler.add(request)
+        else:
+            self._find_grammar(request, message.sampling.grammar)
 
     def abort(self, request_id: str) -> None:
         """Forget a request, if it is still there."""
+        if self._grammars is not None and self._without_grammar.pop(request_id, None) is not None:
+            self._grammars.cancel(request_id)
         self.scheduler.abort(request_id)
 
     def call(self, message: Call) -> list[FromEngine]:
@@ -145,6 +163,7 @@ class LLMEngine:
         Raises: RuntimeError: several steps failed in a row, so that the engine itself must be at fault.
         """
         self._control.expire()
+        self._take_grammars()
         scheduled = self.scheduler.schedule()
         if not self.scheduler.num_waiting:
             self._warm_ups.join(scheduled, is_alone=not self.scheduler.num_running)
@@ -152,7 +171,9 @@ class LLMEngine:
             *self.scheduler.take_admitted(),
             *self.scheduler.take_failed(),
             *self._warm_ups.take_replies(),
+            *self._refused,
         ]
+        self._refused.clear()
         if not scheduled.requests:
             return messages + self._fail_stuck()
         self.num_steps += 1
@@ -191,8 +212,35 @@ class LLMEngine:
             blocks=blocks,
             counters=counters | dataclasses.asdict(self.scheduler.counters) | {"steps": self.num_steps},
             num_running=self.scheduler.num_running,
-            num_waiting=self.scheduler.num_waiting,
+            num_waiting=self.scheduler.num_waiting + len(self._without_grammar),
         )
+
+    def _find_grammar(self, request: Request, grammar: str) -> None:
+        """Queue a request whose grammar is known; else it waits for it beside the loop."""
+        field = request.sampling.grammar_field
+        if self._grammars is None:
+            why = "this model's vocabulary cannot be constrained"
+            raise InvalidRequestError(f"{field}: got a grammar, wanted none: {why}", param=field)
+        known = self._grammars.begin(request.request_id, grammar, tenant=request.tenant)
+        if known is None:
+            self._without_grammar[request.request_id] = request
+        else:
+            self._add_with(request, known)
+
+    def _take_grammars(self) -> None:
+        """Queue the requests whose grammar is there."""
+        if self._grammars is not None and self._without_grammar:
+            for request_id, outcome in self._grammars.take_ready().items():
+                self._add_with(self._without_grammar.pop(request_id), outcome)
+
+    def _add_with(self, request: Request, outcome: Grammar | GrammarFailure) -> None:
+        if isinstance(outcome, Grammar):
+            request.grammar = outcome
+            self.scheduler.add(request)
+        else:
+            field = request.sampling.grammar_field
+            why = f"{field}: {outcome.message}"
+            self._refused.append(RequestFailed(request.request_id, why, field, outcome.is_retryable))
 
     def _check(self, message: AddRequest, prompt: Prompt) -> None:
         num_prompt, max_tokens = len(prompt.token_ids), message.sampling.max_tokens

@@ -38,6 +38,11 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     """Taken from it once more each time that the token was generated."""
     num_logprobs: int | None = None
     """So many of the likeliest tokens come with each token and its log probability; None: nothing of the kind."""
+    grammar: str | None = None
+    """What every answer must match, as llguidance writes it: a JSON object with a schema, or a Lark grammar; None: anything
+    goes."""
+    grammar_field: str = "grammar"
+    """The client's name for it, for errors."""
     n: int = 1
     """Answers to one prompt, which is computed once; answer `i` draws with a seed made of (seed, i)."""
 

@@ -160,6 +160,9 @@ class Scheduler:
             if part.request_id in result.failed:
                 self._fail(request, result.failed[part.request_id])
                 continue
+            if (why := request.follow_grammar(result.token_ids.get(part.request_id))) is not None:
+                self._fail(request, why, param=request.sampling.grammar_field)
+                continue
             request.num_computed_tokens += part.num_new_tokens
             if part.sample:
                 outputs.append(self._append_token(request, result))

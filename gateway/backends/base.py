@@ -31,6 +31,10 @@ class Sampling:
     frequency_penalty: float = 0.0
     num_logprobs: int | None = None
     """So many of the likeliest tokens to tell of with each one; None: no log probabilities."""
+    grammar: str | None = None
+    """What the answer must match, as llguidance writes it (`gateway.structure`); None: anything goes."""
+    grammar_field: str = "grammar"
+    """The client's name for it, for errors."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -112,14 +112,12 @@ async def test_conversation_that_goes_on_has_one_hint(client: httpx.AsyncClient,
     assert keys_of(covered) == keys_of(backend.requests[1])
 
 
-async def test_head_that_shall_stay_longer_keeps_a_hint_of_its_own(
-    client: httpx.AsyncClient, backend: FakeBackend
-) -> None:
-    system = [text("You are kind and brief. " * 3, HOUR)]
-    for turn in ("Why is it there?", "Who has put it there?"):
-        await client.post(PATH, json=message([text(turn, MARK)], system=system))
+async def test_hint_for_longer_is_not_cut_short_by_another(client: httpx.AsyncClient, backend: FakeBackend) -> None:
+    head = "You are kind and brief. " * 3
+    for body in (message("hi", system=[text(head, HOUR)]), message([text("hi", MARK)], system=head)):
+        await client.post(PATH, json=body)
         await settle()
-    assert sorted(seconds for _, seconds in backend.priorities.values()) == [300.0, 300.0, 3600.0]
+    assert sorted(seconds for _, seconds in backend.priorities.values()) == [300.0, 3600.0]
 
 
 @pytest.mark.parametrize(
