@@ -35,6 +35,7 @@ async def test_sync_client(base_url: str) -> None:
         with anthropic.Anthropic(base_url=base_url, api_key="ignored", max_retries=0) as client:
             message = client.messages.create(**ASK)
             assert message.content[0].text == REPLY
+            assert message._request_id.startswith("req-")
             assert (message.stop_reason, message.usage.cache_read_input_tokens) == ("end_turn", 0)
             again = client.messages.create(**ASK)
             assert again.usage.cache_read_input_tokens > 0
@@ -62,8 +63,10 @@ async def test_errors_become_the_sdks_exceptions(base_url: str, backend: FakeBac
     async with anthropic.AsyncAnthropic(base_url=base_url, api_key="ignored", max_retries=0) as client:
         with pytest.raises(anthropic.NotFoundError, match="wanted 'tiny'"):
             await client.messages.create(**{**ASK, "model": "other"})
-        with pytest.raises(anthropic.BadRequestError, match="max_tokens"):
+        with pytest.raises(anthropic.BadRequestError, match="max_tokens") as caught:
             await client.messages.create(**{**ASK, "max_tokens": 0})
+        assert caught.value.request_id.startswith("req-")
+        assert caught.value.type == "invalid_request_error"
         backend.fail_after = 2
         with pytest.raises(anthropic.APIStatusError, match="the engine died"):
             async with client.messages.stream(**ASK) as stream:

@@ -147,10 +147,14 @@ PIECES: list[Piece] = [
 ]
 
 
-def streamed(pieces: Sequence[Piece], end: AnswerEnd) -> list[dict[str, Any]]:
+def frames_of(pieces: Sequence[Piece], end: AnswerEnd) -> bytes:
     wire = ResponsesWire(HEAD, parse_responses_request(json.dumps(ask()).encode()).echo)
     frames = wire.opening() + wire.first(0) + b"".join(wire.piece(0, piece) for piece in pieces)
-    return events((frames + wire.end(0, end) + wire.close(end.num_tokens)).decode())
+    return frames + wire.end(0, end) + wire.close(end.num_tokens)
+
+
+def streamed(pieces: Sequence[Piece], end: AnswerEnd) -> list[dict[str, Any]]:
+    return events(frames_of(pieces, end).decode())
 
 
 def test_thoughts_and_calls_are_items_of_their_own() -> None:

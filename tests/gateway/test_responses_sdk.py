@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
+import httpx2
 import openai
 import pytest
 
+from gateway.answer_pieces import AnswerEnd
 from gateway.app import create_app
 from gateway.model_files import ModelFiles
 from gateway.settings import Settings
 from tests.gateway.support.fake_backend import FakeBackend
 from tests.gateway.support.server import running
+from tests.gateway.test_responses import PIECES, frames_of
 
 ASK = {"model": "tiny", "instructions": "You are helpful.", "input": "hi"}
 REPLY = "hello world, over the lazy dog"
@@ -47,6 +50,23 @@ async def test_async_client_streams_through_silence(base_url: str, backend: Fake
     async with openai.AsyncOpenAI(base_url=base_url, api_key="ignored", max_retries=0) as client:
         kinds = [event.type async for event in await client.responses.create(**ASK, stream=True)]
     assert (kinds[0], kinds[-1]) == ("response.created", "response.completed")
+
+
+async def test_thoughts_and_calls_become_the_sdks_items() -> None:
+    frames = frames_of(PIECES, AnswerEnd("tool_calls", None, 9))
+    answer = httpx2.Response(200, content=frames, headers={"content-type": "text/event-stream"})
+    transport = httpx2.MockTransport(lambda _: answer)
+    async with (
+        httpx2.AsyncClient(transport=transport) as http_client,
+        openai.AsyncOpenAI(base_url="http://x", api_key="x", http_client=http_client) as client,
+        client.responses.stream(**ASK) as stream,
+    ):
+        snapshots = [event.snapshot async for event in stream if event.type == "response.function_call_arguments.delta"]
+        final = await stream.get_final_response()
+    assert snapshots == ['{"at":', '{"at":5}', "{}"]
+    thought, said, *calls = final.output
+    assert (thought.content[0].text, said.content[0].text) == ("Hm.", "Let me look.")
+    assert [(call.name, call.parsed_arguments) for call in calls] == [("look", None), ("find", None)]
 
 
 async def test_errors_become_the_sdks_exceptions(base_url: str, backend: FakeBackend) -> None:
