@@ -19,6 +19,8 @@ _ANTHROPIC_TYPES: Mapping[int, str] = {
     413: "request_too_large",
     429: "rate_limit_error",
 }
+_OTHERS = ("invalid_request_error", "overloaded_error", "api_error")
+ANTHROPIC_ERROR_TYPES = (*_ANTHROPIC_TYPES.values(), *_OTHERS)
 
 
 def error_body(problem: Problem, path: str) -> bytes:
@@ -32,7 +34,7 @@ def error_event(problem: Problem, path: str) -> bytes:
 
 
 def is_anthropic(path: str) -> bool:
-    """Whether clients of a path are Anthropic's."""
+    """Whether clients of a path know Anthropic's shapes."""
     return path == ANTHROPIC_PATH or path.startswith(f"{ANTHROPIC_PATH}/")
 
 

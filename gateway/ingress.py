@@ -29,6 +29,7 @@ from gateway.rendering import PromptRenderer, RenderedPrompt, WrittenPrompt
 from gateway.retention_hints import RetainedPrompt
 from gateway.threads import PromptThreads
 from gateway.tokenizer import TokenArray
+from gateway.tools.reading import AnswerForm, Reading
 
 _REMEMBERING = ("echo_repair", "reasoning_restore")
 """Rules for which answers are remembered; where all of them are off, nothing is."""
@@ -46,6 +47,8 @@ class PreparedPrompt:
     """The registered prompt that was named, or that the tokens begin with."""
     next_turn: NextTurn | None = None
     """Remembers the answer; None: it is not to be remembered."""
+    reading: Reading | None = None
+    """What is to be found in the answer beside text; None: nothing."""
     retained: Sequence[RetainedPrompt] = ()
     """What its sender wants kept."""
 
@@ -76,6 +79,7 @@ class Ingress:
         threads: PromptThreads,
         prompts: PromptRegistry | None = None,
         memory: TurnMemory | None = None,
+        form: AnswerForm = AnswerForm(),  # noqa: B008 -- frozen
     ) -> None:
         self._modes = modes
         self._renderer = renderer
@@ -83,6 +87,7 @@ class Ingress:
         self._threads = threads
         self._prompts = prompts
         self._memory = memory or TurnMemory()
+        self._form = form
 
     async def prepare(
         self, request_id: str, chat: ChatRequest, *, route: str, identity: Identity, model: ModelInfo
@@ -170,8 +175,10 @@ class Ingress:
             raise InvalidRequestError(
                 "messages: the model's chat template made an empty prompt of them", param="messages"
             )
-        request, prompt_id = self._request(request_id, token_ids, chat, "messages", identity, model)
         conversation = canonical.origin.normalized.conversation
+        names = [str(tool["function"]["name"]) for tool in conversation.tools]
+        reading = self._form.reading(chat.tool_choice, names, rendered.ending)
+        request, prompt_id = self._request(request_id, token_ids, chat, "messages", identity, model)
         retained = [
             RetainedPrompt(
                 _leading(request, rendered, conversation, model.block_size) if hint.is_of_head else request,
@@ -179,7 +186,7 @@ class Ingress:
             )
             for hint in chat.retention
         ]
-        return PreparedPrompt(request, canonical.origin, rendered, prompt_id, canonical.next_turn, retained)
+        return PreparedPrompt(request, canonical.origin, rendered, prompt_id, canonical.next_turn, reading, retained)
 
     def _prepare_plain(
         self,
