@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 
 import httpx2
@@ -12,8 +13,10 @@ from gateway.answer_pieces import AnswerEnd
 from gateway.app import create_app
 from gateway.model_files import ModelFiles
 from gateway.settings import Settings
+from gateway.tokenizer import Tokenizer
 from tests.gateway.support.fake_backend import FakeBackend
 from tests.gateway.support.server import running
+from tests.gateway.support.tiny_model import EOS_ID
 from tests.gateway.test_responses import PIECES, frames_of
 
 ASK = {"model": "tiny", "instructions": "You are helpful.", "input": "hi"}
@@ -48,6 +51,43 @@ async def test_thoughts_and_calls_become_the_sdks_items() -> None:
     thought, said, *calls = final.output
     assert (thought.content[0].text, said.content[0].text) == ("Hm.", "Let me look.")
     assert [(call.name, call.parsed_arguments) for call in calls] == [("look", None), ("find", None)]
+
+
+TOOL = {
+    "type": "function",
+    "name": "look",
+    "description": "Looks.",
+    "parameters": {"type": "object", "properties": {"at": {"type": "integer"}}, "required": ["at"]},
+    "strict": False,
+}
+CALL = 'Hm.\n<tool_call>\n{"name": "look", "arguments": {"at": 5}}\n</tool_call>'
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_call_and_its_result_go_round(
+    backend: FakeBackend, model_files: ModelFiles, tokenizer: Tokenizer, is_streamed: bool
+) -> None:
+    backend.max_model_len = 4096
+    backend.reply = [*tokenizer.encode(CALL).tolist(), EOS_ID]
+    app = create_app(Settings(tool_template="hermes"), backend, model_files)
+    async with (
+        running(app) as port,
+        openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="ignored", max_retries=0) as client,
+    ):
+        if is_streamed:
+            async with client.responses.stream(**ASK, tools=[TOOL]) as stream:
+                first = await stream.get_final_response()
+        else:
+            first = await client.responses.create(**ASK, tools=[TOOL])
+        said, call = first.output
+        assert said.content[0].text.strip() == "Hm."
+        assert (call.type, call.name, json.loads(call.arguments)) == ("function_call", "look", {"at": 5})
+        result = {"type": "function_call_output", "call_id": call.call_id, "output": "4"}
+        turns = [{"role": "user", "content": "hi"}, *first.output, result]
+        second = await client.responses.create(**{**ASK, "input": turns}, tools=[TOOL])
+    assert second.usage.input_tokens_details.cached_tokens > first.usage.input_tokens // 2
+    written = [str(token) for token in backend.reply[:-1]]
+    assert f" {' '.join(written)} " in f" {' '.join(map(str, backend.requests[1].token_ids))} "
 
 
 async def test_engine_that_dies_while_streaming_raises(base_url: str, backend: FakeBackend) -> None:
