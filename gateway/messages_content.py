@@ -37,6 +37,9 @@ def read_conversation(fields: Mapping[str, Any]) -> Conversation:
     user_id = checks.mapping("metadata", fields.get("metadata", {})).get("user_id")
     if user_id is not None:
         kept["user"] = checks.text("metadata.user_id", user_id)
+    effort = checks.mapping("output_config", fields.get("output_config", {})).get("effort")
+    if effort is not None:
+        kept["reasoning_effort"] = checks.text("output_config.effort", effort)
     return Conversation(tuple(messages), _tools(fields.get("tools")), kept)
 
 

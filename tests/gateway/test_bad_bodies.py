@@ -86,6 +86,9 @@ MESSAGES: dict[str, tuple[dict[str, object], str]] = {
     "use-not-rendered": (said(**USE), "messages[0].tool_calls"),
     "diagnostics": (message(diagnostics=5), "diagnostics"),
     "metadata": (message(metadata=5), "metadata"),
+    "output-config": (message(output_config=[]), "output_config"),
+    "output-effort": (message(output_config={"effort": 5}), "output_config.effort"),
+    "output-format": (message(output_config={"format": {"type": "xml"}}), "output_config.format.type"),
     "metadata-user": (message(metadata={"user_id": 5}), "metadata.user_id"),
 }
 

@@ -127,6 +127,10 @@ async def test_max_tokens_beyond_the_room_means_all_of_it(client: httpx.AsyncCli
     assert body["stop_reason"] == "max_tokens"
 
 
+def test_effort_is_that_of_the_chat() -> None:
+    assert read_conversation(message(output_config={"effort": "low"})).fields["reasoning_effort"] == "low"
+
+
 def test_user_id_is_the_user_of_the_chat() -> None:
     assert read_conversation(message(metadata={"user_id": "u"})).fields == {"model": "tiny", "user": "u"}
     assert read_conversation(message(metadata={})).fields == {"model": "tiny"}
