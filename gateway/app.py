@@ -46,6 +46,7 @@ from gateway.recent import RecentRequests
 from gateway.rendering import PromptRenderer
 from gateway.responses import PATH as RESPONSES_PATH
 from gateway.responses import Responses
+from gateway.retention_hints import RetentionHints
 from gateway.routes.admin import admin_router
 from gateway.routes.system import SystemRoutes
 from gateway.serving import PING_SECONDS, Services, Serving
@@ -135,6 +136,7 @@ def create_app(
         recent=recent,
         accounting=accounting,
         diagnostics=Diagnostics(backend, records),
+        retention=RetentionHints(backend),
         log=store.log if store else None,
         ping_seconds=ping_seconds,
     )

@@ -26,6 +26,7 @@ from gateway.prompts.matching import HeadIndex
 from gateway.prompts.registered import RegisteredPrompts, RegisteredVersion
 from gateway.prompts.registry import PromptRegistry
 from gateway.rendering import PromptRenderer, RenderedPrompt, WrittenPrompt
+from gateway.retention_hints import RetainedPrompt
 from gateway.threads import PromptThreads
 from gateway.tokenizer import TokenArray
 from gateway.tools.reading import AnswerForm, Reading
@@ -50,6 +51,8 @@ class PreparedPrompt:
     """Remembers the answer; None: it is not to be remembered."""
     reading: Reading | None = None
     """What is to be found in the answer beside text; None: nothing."""
+    retained: Sequence[RetainedPrompt] = ()
+    """What its sender wants kept."""
     more: tuple[GenerationRequest, ...] = ()
     """For the further prompts of the same body, which differ in their tokens alone."""
 
@@ -194,11 +197,20 @@ class Ingress:
             raise InvalidRequestError(
                 "messages: the model's chat template made an empty prompt of them", param="messages"
             )
-        tools = canonical.origin.normalized.conversation.tools
-        names = [str(tool["function"]["name"]) for tool in tools]
+        conversation = canonical.origin.normalized.conversation
+        names = [str(tool["function"]["name"]) for tool in conversation.tools]
         reading = self._form.reading(chat.tool_choice, names, rendered.ending)
         request, prompt_id = self._request(request_id, token_ids, chat, "messages", identity, model)
-        return PreparedPrompt(request, identity, canonical.origin, rendered, prompt_id, canonical.next_turn, reading)
+        retained = [
+            RetainedPrompt(
+                _leading(request, rendered, conversation, model.block_size) if hint.is_of_head else request,
+                hint.seconds,
+            )
+            for hint in chat.retention
+        ]
+        return PreparedPrompt(
+            request, identity, canonical.origin, rendered, prompt_id, canonical.next_turn, reading, retained
+        )
 
     def _prepare_plain(
         self,
@@ -299,6 +311,15 @@ def _normalize(
     gives_back = rules.mode_of("echo_repair") is Mode.ON
     written_ids = memory.token_ids_of(canonical) if gives_back else {}
     return _Canonical(Origin(normalized, rules, context), written_ids, next_turn)
+
+
+def _leading(
+    request: GenerationRequest, rendered: RenderedPrompt, conversation: Conversation, block_size: int
+) -> HashedPrompt:
+    """Give the full blocks before the first turn."""
+    first = f"messages[{conversation.num_head_messages}]"
+    starts = (region.start for region in rendered.regions if region.owner.partition(".")[0] == first)
+    return request.leading(next(starts, 0) // block_size, block_size)
 
 
 def _fit(num_prompt_tokens: int, chat: ChatRequest, field: str, max_model_len: int) -> int:

@@ -35,6 +35,7 @@ from gateway.prompt_logprobs import scored_prompts
 from gateway.recent import RecentRequests
 from gateway.reception import Arrival, Asked, Reception
 from gateway.request_entry import RequestEntry
+from gateway.retention_hints import RetentionHints
 from gateway.sse import EventStream
 from gateway.storage.request_log import RequestLog
 from gateway.threads import PromptThreads
@@ -111,6 +112,7 @@ class Services:
     recent: RecentRequests
     accounting: Accounting
     diagnostics: Diagnostics
+    retention: RetentionHints
     log: RequestLog | None = None
     """None: nothing is remembered."""
     clock: Callable[[], float] = time.monotonic
@@ -241,6 +243,8 @@ class Serving(Generic[RequestT]):
             generation.abort()
             if receipt is not None:
                 services.accounting.end(receipt)
+        for retained in prepared.retained:
+            services.retention.keep(retained)
         self._logger.info(
             "ended",
             extra={

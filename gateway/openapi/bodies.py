@@ -88,7 +88,7 @@ _COMPLETION = body(
     **_SAMPLING,
 )
 
-_ANTHROPIC_TEXT = body(("type", "text"), type=one_of("text"), text=TEXT, cache_control=OBJECT)
+_ANTHROPIC_TEXT = body(("type", "text"), type=one_of("text"), text=TEXT, cache_control=body((), ttl=one_of("5m", "1h")))
 _ANTHROPIC_BLOCK: Schema = {"type": "object", "required": ["type"], "properties": {"type": TEXT}}
 _COUNTED: dict[str, Schema] = {
     "model": ref("ModelName"),
@@ -104,6 +104,8 @@ _COUNTED: dict[str, Schema] = {
     ),
     "tools": array(body(("name", "input_schema"), name=_NAME, description=TEXT, input_schema=OBJECT), most=MAX_TOOLS),
     "tool_choice": body(("type",), type=TEXT),
+    "metadata": body((), user_id=TEXT),
+    "output_config": body((), effort=TEXT, format=OBJECT),
     "chat_template_kwargs": OBJECT,
 }
 _MESSAGES = body(
@@ -114,7 +116,7 @@ _MESSAGES = body(
     top_k=whole(0, _INT32),
     stop_sequences=array(_STOP, most=MAX_STOPS),
     stream=FLAG,
-    metadata=OBJECT,
+    cache_control=body((), ttl=one_of("5m", "1h")),
     seed=whole(-_INT64 - 1, _INT64),
     ignore_eos=FLAG,
     diagnostics=_DIAGNOSTICS["diagnostics"],

@@ -30,6 +30,7 @@ class Part(Enum):
 
     COMPLETIONS = auto()
     ANTHROPIC = auto()
+    RESPONSES = auto()
     CHECKS = auto()
     """It refuses values out of bounds and other models than its own."""
     KEYS = auto()
@@ -75,6 +76,12 @@ class Served:
             "max_tokens": _MAX_TOKENS,
             **fields,
         }
+
+    def response(self, **fields: Any) -> dict[str, Any]:
+        """The same as OpenAI's Responses have it."""
+        system, *turns = MESSAGES
+        asked = {"model": self.model, "instructions": system["content"], "input": turns, "temperature": 0}
+        return {**asked, "max_output_tokens": _MAX_TOKENS, **fields}
 
 
 def chat(served: Served) -> None:
@@ -196,6 +203,7 @@ def message(served: Served) -> None:
         counted = client.messages.count_tokens(**{k: v for k, v in served.message().items() if k != "max_tokens"})
     usage = answer.usage
     assert (answer.type, answer.role, answer.model) == ("message", "assistant", served.model)
+    assert answer._request_id
     assert answer.content[0].text
     assert answer.stop_reason in {"end_turn", "max_tokens"}
     num_prompt_tokens = usage.input_tokens + usage.cache_creation_input_tokens + usage.cache_read_input_tokens
@@ -243,6 +251,53 @@ def message_limit(served: Served) -> None:
     assert int(caught.value.response.headers["retry-after"]) > 0
 
 
+def response(served: Served) -> None:
+    with served.openai() as client:
+        answer = client.responses.create(**served.response())
+        chat = client.chat.completions.create(**served.asked())
+        again = client.responses.create(
+            **served.response(
+                input=[{"role": "user", "content": "Hi."}, *answer.output, {"role": "user", "content": "?"}]
+            )
+        )
+    assert (answer.object, answer.model, answer.error) == ("response", served.model, None)
+    assert answer.status in {"completed", "incomplete"}
+    assert answer.output_text
+    assert answer.usage.input_tokens == chat.usage.prompt_tokens
+    assert 0 < answer.usage.output_tokens <= _MAX_TOKENS
+    assert again.usage.input_tokens_details.cached_tokens > 0
+
+
+def response_stream(served: Served) -> None:
+    async def work() -> list[Any]:
+        async with served.async_openai() as client:
+            answer = await client.responses.create(**served.response(), stream=True)
+            return [event async for event in answer]
+
+    events = asyncio.run(work())
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert events[0].type == "response.created"
+    assert events[-1].type in {"response.completed", "response.incomplete"}
+    text = "".join(event.delta for event in events if event.type == "response.output_text.delta")
+    assert text
+    assert events[-1].response.output_text == text
+
+
+def response_stream_helper(served: Served) -> None:
+    asked = served.response(max_output_tokens=256)  # the helper raises where an answer is cut
+    with served.openai() as client, client.responses.stream(**asked) as answer:
+        assert answer.get_final_response().output_text
+
+
+def response_errors(served: Served) -> None:
+    with served.openai() as client:
+        with pytest.raises(openai.BadRequestError, match="stores no responses") as caught:
+            client.responses.create(**served.response(), previous_response_id="resp_1")
+        assert caught.value.param == "previous_response_id"
+        with pytest.raises(openai.NotFoundError):
+            client.responses.create(**served.response(model="no-such-model"))
+
+
 Check = Callable[[Served], None]
 
 _NEEDS: dict[Check, frozenset[Part]] = {
@@ -259,6 +314,10 @@ _NEEDS: dict[Check, frozenset[Part]] = {
     bad_request: frozenset({Part.CHECKS}),
     wrong_key: frozenset({Part.KEYS}),
     limit: frozenset({Part.KEYS}),
+    response: frozenset({Part.RESPONSES}),
+    response_stream: frozenset({Part.RESPONSES}),
+    response_stream_helper: frozenset({Part.RESPONSES}),
+    response_errors: frozenset({Part.RESPONSES, Part.CHECKS}),
     message: frozenset({Part.ANTHROPIC}),
     message_comes_from_the_cache: frozenset({Part.ANTHROPIC}),
     message_stream: frozenset({Part.ANTHROPIC}),
