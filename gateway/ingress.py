@@ -173,9 +173,11 @@ class Ingress:
                 "messages: the model's chat template made an empty prompt of them", param="messages"
             )
         tools = canonical.origin.normalized.conversation.tools
-        names = [str(tool["function"]["name"]) for tool in tools]
-        reading = self._form.reading(chat.tool_choice, names, rendered.ending)
+        reading = self._form.reading(chat.tool_choice, tools, rendered.ending)
         request, prompt_id = self._request(request_id, token_ids, chat, "messages", identity, model)
+        if reading is not None and reading.grammar is not None:
+            sampling = replace(request.sampling, grammar=reading.grammar, grammar_field="tools")
+            request = replace(request, sampling=sampling)
         return PreparedPrompt(request, canonical.origin, rendered, prompt_id, canonical.next_turn, reading)
 
     def _prepare_plain(
