@@ -34,6 +34,9 @@ from gateway.normalize.memory import TurnMemory
 from gateway.normalize.modes import RuleModes
 from gateway.normalize.registry import RuleRegistry
 from gateway.normalize.rules import built_in_rules
+from gateway.openapi.admin import ADMIN
+from gateway.openapi.document import description_route
+from gateway.openapi.endpoints import ENDPOINTS
 from gateway.prefix import PrefixHasher
 from gateway.prompts.compiler import PromptCompiler
 from gateway.prompts.operator import PromptOperator
@@ -163,7 +166,10 @@ def create_app(
         reports=MissReports(backend, records, tokenizer, modes, shows_content=settings.store_content),
         records=records,
     )
-    paths = [route.path for route in [*routes, *admin.routes] if isinstance(route, Route) and "{" not in route.path]
+    description = description_route([*routes, *admin.routes], (*ENDPOINTS, *ADMIN), model=model_files.name)
+    routes.append(description)
+    served = [*routes, *admin.routes]
+    paths = [route.path for route in served if isinstance(route, Route) and "{" not in route.path]
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -187,8 +193,7 @@ def create_app(
         title="prefixgate",
         version=VERSION,
         lifespan=lifespan,
-        docs_url=None,  # its page loads scripts from elsewhere
-        redoc_url=None,
+        openapi_url=None,  # with it go the pages that show it, which load scripts from elsewhere
         redirect_slashes=False,  # it would send clients wherever their own Host header says
         middleware=[Middleware(RequestContext, metrics=metrics, paths=paths), Middleware(BodyLimit)],
     )
@@ -196,5 +201,5 @@ def create_app(
     app.state.is_settled = prompts.warmer.is_settled if prompts else lambda: True
     app.router.routes.extend(routes)
     app.include_router(admin)
-    answer_errors(app)
+    answer_errors(app, served)
     return app

@@ -21,6 +21,9 @@ from gateway.normalize.modes import RuleModes
 from gateway.normalize.registry import RuleRegistry
 from gateway.normalize.rule import Mode, RuleClass
 from gateway.normalize.rules import built_in_rules
+from gateway.openapi.admin_stored import ADMIN_STORED
+from gateway.openapi.document import description_route
+from gateway.openapi.endpoints import PROXIED
 from gateway.reception import Reception
 from gateway.routes.admin_keys import add_key_routes, add_tenant_routes
 from gateway.routes.admin_limits import add_limit_routes
@@ -86,7 +89,9 @@ def create_upstream_app(
         *UpstreamSystemRoutes(pool, authenticator, metrics).routes(),
     ]
     admin = _admin_router(authenticator, modes, limit_book, store)
-    paths = [route.path for route in [*routes, *admin.routes] if isinstance(route, Route) and "{" not in route.path]
+    routes.append(description_route([*routes, *admin.routes], (*PROXIED, *ADMIN_STORED)))
+    served = [*routes, *admin.routes]
+    paths = [route.path for route in served if isinstance(route, Route) and "{" not in route.path]
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -105,15 +110,14 @@ def create_upstream_app(
         title="prefixgate",
         version=VERSION,
         lifespan=lifespan,
-        docs_url=None,
-        redoc_url=None,
+        openapi_url=None,
         redirect_slashes=False,
         middleware=[Middleware(RequestContext, metrics=metrics.gateway, paths=paths), Middleware(BodyLimit)],
     )
     app.state.is_settled = lambda: True
     app.router.routes.extend(routes)
     app.include_router(admin)
-    answer_errors(app)
+    answer_errors(app, served)
     return app
 
 
