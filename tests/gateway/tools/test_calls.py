@@ -5,13 +5,19 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from gateway.app import create_app
 from gateway.model_files import ModelFiles
+from gateway.normalize.registry import RuleRegistry
+from gateway.normalize.rule import Mode
+from gateway.normalize.rules import built_in_rules
+from gateway.settings import Settings
 from gateway.tokenizer import Tokenizer
 from tests.gateway.conftest import open_client
 from tests.gateway.support.scripted import ScriptedBackend
@@ -262,3 +268,19 @@ async def test_reasoning_none_leaves_thoughts_in_the_text(tmp_path: Path) -> Non
     async with open_special(tmp_path, THINKING, "<think>Hm</think>x", reasoning="none") as (client, _):
         got = (await ask(client, {"model": "tiny", "messages": [USER]}))["choices"][0]["message"]
         assert "reasoning_content" not in got
+
+
+async def test_a_call_is_remembered_under_the_id_that_a_rule_gives_it(
+    backend: ScriptedBackend, model_files: ModelFiles
+) -> None:
+    rules = [
+        replace(rule, default=Mode.ON) if rule.name == "canonical_call_ids" else rule for rule in built_in_rules().rules
+    ]
+    app = create_app(Settings(tool_template="hermes"), backend, model_files, rules=RuleRegistry(rules))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway") as client:
+        returned = (await ask(client, chat()))["choices"][0]["message"]
+        returned["tool_calls"][0]["id"] = "made-up"
+        result = {"role": "tool", "tool_call_id": "made-up", "content": "4"}
+        tidy = {name: value for name, value in returned.items() if name != "refusal"}
+        answer = await client.post(CHAT, json=chat(tidy, result))
+    assert answer.headers["x-prefixgate-cache"].endswith("rules=echo_repair")
