@@ -20,7 +20,7 @@ from engine.control import EngineControl
 from engine.errors import InvalidRequestError, is_out_of_memory
 from engine.grammars import Grammar, GrammarFailure, Grammars
 from engine.kv_layout import PER_CHANNEL
-from engine.messages import AddRequest, Admitted, EngineSnapshot, RequestFailed, StepOutputs
+from engine.messages import AddRequest, Admitted, EngineSnapshot, PromptLogprobs, RequestFailed, StepOutputs
 from engine.prompt import checked_prompt
 from engine.request import Request, seed_sequence
 from engine.scheduler import Scheduler
@@ -30,7 +30,7 @@ from prefixcache.interface import PrefixCacheConfig, Prompt
 
 logger = logging.getLogger(__name__)
 
-FromEngine = Admitted | StepOutputs | RequestFailed | Reply
+FromEngine = Admitted | PromptLogprobs | StepOutputs | RequestFailed | Reply
 
 MAX_FAILED_STEPS = 3
 """Failed steps in a row after which the engine gives up, so that its supervisor starts a fresh one."""
@@ -130,7 +130,11 @@ class LLMEngine:
         Raises: InvalidRequestError: it can never be served, or is malformed.
         """
         prompt = checked_prompt(message, vocab_size=self._runner.vocab_size)
-        prompt = dataclasses.replace(prompt, num_earlier_blocks=message.num_earlier_blocks)
+        prompt = dataclasses.replace(
+            prompt,
+            num_earlier_blocks=message.num_earlier_blocks,
+            reuses=message.sampling.num_prompt_logprobs is None,  # else the logits of every token are wanted
+        )
         self._check(message, prompt)
         seed = message.sampling.seed if message.sampling.seed is not None else next(self._seeds)
         request = Request(message.request_id, prompt, message.sampling, seed=seed, tenant=message.tenant)
@@ -139,11 +143,11 @@ class LLMEngine:
         else:
             self._find_grammar(request, message.sampling.grammar)
 
-    def abort(self, request_id: str) -> None:
-        """Forget a request, if it is still there."""
+    def abort(self, request_id: str, index: int | None = None) -> None:
+        """Forget a request, or one of its answers that has begun, if it is still there."""
         if self._grammars is not None and self._without_grammar.pop(request_id, None) is not None:
             self._grammars.cancel(request_id)
-        self.scheduler.abort(request_id)
+        self.scheduler.abort(request_id, index)
 
     def call(self, message: Call) -> list[FromEngine]:
         """Carry out an order between two steps; return the reply, unless it comes with a later step."""
@@ -167,12 +171,7 @@ class LLMEngine:
         scheduled = self.scheduler.schedule()
         if not self.scheduler.num_waiting:
             self._warm_ups.join(scheduled, is_alone=not self.scheduler.num_running)
-        messages: list[FromEngine] = [
-            *self.scheduler.take_admitted(),
-            *self.scheduler.take_failed(),
-            *self._warm_ups.take_replies(),
-            *self._refused,
-        ]
+        messages: list[FromEngine] = [*self.scheduler.take_news(), *self._warm_ups.take_replies(), *self._refused]
         self._refused.clear()
         if not scheduled.requests:
             return messages + self._fail_stuck()
@@ -187,7 +186,7 @@ class LLMEngine:
             if is_out_of_memory(error):
                 logger.warning("engine step %d of %d requests: %s", self.num_steps, len(scheduled.requests), error)
                 self.scheduler.retry_with_less(scheduled, had_guest=self._warm_ups.fail())
-                return [*messages, *self.scheduler.take_failed()]
+                return [*messages, *self.scheduler.take_news()]
             logger.exception("engine step %d failed", self.num_steps)
             self._failed_steps += 1
             if self._failed_steps >= MAX_FAILED_STEPS:
@@ -198,9 +197,9 @@ class LLMEngine:
             result = StepOutput({}, {part.request_id: why for part in scheduled.requests})
         self._warm_ups.update(result)
         outputs = self.scheduler.update(scheduled, result, seconds=seconds)
+        messages.extend(self.scheduler.take_news())
         if outputs:
             messages.append(StepOutputs(outputs))
-        messages.extend(self.scheduler.take_failed())
         return messages
 
     def snapshot(self, call_id: int) -> EngineSnapshot:
@@ -244,8 +243,9 @@ class LLMEngine:
 
     def _check(self, message: AddRequest, prompt: Prompt) -> None:
         num_prompt, max_tokens = len(prompt.token_ids), message.sampling.max_tokens
-        if max_tokens < 1:
-            raise InvalidRequestError(f"max_tokens: got {max_tokens}, wanted at least 1", param="max_tokens")
+        least = 1 if prompt.reuses else 0  # a prompt may be scored, and that is all
+        if max_tokens < least:
+            raise InvalidRequestError(f"max_tokens: got {max_tokens}, wanted at least {least}", param="max_tokens")
         if not 1 <= message.sampling.n <= self.scheduler.max_num_seqs:
             raise InvalidRequestError(
                 f"n: got {message.sampling.n}, wanted 1 to {self.scheduler.max_num_seqs} (max_num_seqs)",

@@ -79,6 +79,8 @@ class Request:
         """Of the prompt, at that admission."""
         self.reasons: dict[str, int] = {}
         """Its prompt blocks by reason, in the order of the blocks."""
+        self.is_scored = sampling.num_prompt_logprobs is None or index > 0 or self.num_prompt_tokens == 1
+        """Whether all is told of its prompt's log probabilities that is wanted."""
         self._token_ids = np.empty(self.num_prompt_tokens + sampling.max_tokens, dtype=np.int32)
         self._token_ids[: self.num_prompt_tokens] = prompt.token_ids
         self._edits = edits_of(sampling, prompt.token_ids)
@@ -133,9 +135,10 @@ class Request:
             block_ids=self.table.block_ids,
             sampling=self.sampling,
             seed=self.seed,
-            sample=stop == self.num_tokens,
+            sample=stop == self.num_tokens and self.sampling.max_tokens > 0,
             edits=self._edits,
             grammar=self.grammar,
+            targets=None if self.is_scored else self.tokens(start + 1, min(stop + 1, self.num_prompt_tokens)),
         )
 
     def resume_prompt(self, block_size: int) -> Prompt:

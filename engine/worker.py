@@ -88,8 +88,8 @@ class Worker:
                     self._engine.add(message)
                 except InvalidRequestError as error:
                     self._send(RequestFailed(message.request_id, str(error), error.param))
-            case AbortRequest(request_id):
-                self._engine.abort(request_id)
+            case AbortRequest(request_id, index):
+                self._engine.abort(request_id, index)
             case GetSnapshot(call_id):
                 self._send(self._engine.snapshot(call_id))
             case Call() as call:

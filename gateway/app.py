@@ -58,6 +58,8 @@ from gateway.template_check import check_template, log_verdict
 from gateway.threads import PromptThreads
 from gateway.tokenizer import Tokenizer
 from gateway.tokens import TokenEndpoints
+from gateway.tools.reading import AnswerForm
+from gateway.tools.template import with_tools
 from gateway.version import VERSION
 
 
@@ -91,8 +93,9 @@ def create_app(
     authenticator = Authenticator(keys, host=settings.host, admin_key=settings.admin_key)
     tokenizer = Tokenizer(model_files.tokenizer_file)
     special_tokens = {"bos_token": model_files.bos_token, "eos_token": model_files.eos_token}
-    template = ChatTemplate(model_files.chat_template, special_tokens=special_tokens)
-    verdict = check_template(model_files.chat_template, special_tokens)
+    source = with_tools(model_files.chat_template, settings.tool_template)
+    template = ChatTemplate(source, special_tokens=special_tokens)
+    verdict = check_template(source, special_tokens)
     log_verdict(verdict)
     threads = PromptThreads()
     recent, records = RecentRequests(), PromptRecords()
@@ -113,8 +116,9 @@ def create_app(
         prompts = PromptOperator(
             store.database, compiler, registry, warmer, backend=backend, model_name=model_files.name
         )
+    form = AnswerForm.of(source, tool_parser=settings.tool_parser, reasoning=settings.reasoning)
     memory = TurnMemory(max_bytes=settings.turn_memory)
-    ingress = Ingress(modes, renderer, hasher, threads, prompts.registry if prompts else None, memory)
+    ingress = Ingress(modes, renderer, hasher, threads, prompts.registry if prompts else None, memory, form)
     accounting = Accounting(
         ingress.hash_prompt, special_ids=tokenizer.special_ids, sampling=settings.accounting_sampling
     )
