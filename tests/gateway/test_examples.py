@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -47,6 +48,35 @@ def test_anthropic_messages(printed: Callable[[str], str]) -> None:
     assert lines[1:3] == [f"answer: {REPLY}", f"streamed: {REPLY}"]
     assert lines[3].startswith("prompt tokens from the cache: ")
     assert not lines[3].endswith(" 0")
+
+
+def test_openai_responses(printed: Callable[[str], str]) -> None:
+    lines = printed("openai_responses.py").splitlines()
+    assert lines[:2] == [REPLY, REPLY]
+    assert lines[2].endswith("prompt tokens came from the cache")
+
+
+def test_openai_tools(server: EchoServer, printed: Callable[[str], str]) -> None:
+    server.say(call("opening_hours", day="Sunday"), "It is open from 10 to 18.")
+    assert printed("openai_tools.py").splitlines() == [
+        'opening_hours({"day": "Sunday"}) -> 10:00 to 18:00',
+        "It is open from 10 to 18.",
+    ]
+
+
+def test_langchain_agent_loops_over_two_tools(server: EchoServer, printed: Callable[[str], str]) -> None:
+    prices = call("ticket_price", visitor="adult") + call("ticket_price", visitor="child")
+    server.say(prices, call("add", first=12, second=5), "They pay 17 euros.")
+    assert printed("langchain_agent.py").splitlines() == [
+        "ticket_price({'visitor': 'adult'}) -> 12",
+        "ticket_price({'visitor': 'child'}) -> 5",
+        "add({'first': 12, 'second': 5}) -> 17",
+        "They pay 17 euros.",
+    ]
+
+
+def call(name: str, **arguments: object) -> str:
+    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
 
 
 def test_curl(printed: Callable[[str], str]) -> None:
