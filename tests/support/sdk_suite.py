@@ -308,7 +308,8 @@ def structured_output(served: Served) -> None:
 
 
 def response(served: Served) -> None:
-    asked = {"model": served.model, "instructions": MESSAGES[0]["content"], "input": MESSAGES[1]["content"]}
+    instructions, question = (message["content"] for message in MESSAGES)
+    asked = {"model": served.model, "instructions": instructions, "input": question, "temperature": 0}
     with served.openai() as client:
         answer = client.responses.create(**asked, max_output_tokens=_MAX_TOKENS)
         with client.responses.stream(**asked, max_output_tokens=256) as stream:
