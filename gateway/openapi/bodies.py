@@ -70,6 +70,8 @@ _CHAT = body(
     model=ref("ModelName"),
     messages=array(ref("ChatMessage"), least=1, most=MAX_MESSAGES),
     tools=array(ref("Tool"), most=MAX_TOOLS),
+    tool_choice=any_of(one_of("auto", "none", "required"), ref("NamedTool")),
+    parallel_tool_calls=FLAG,
     max_completion_tokens=whole(1, _INT32),
     logprobs=FLAG,
     top_logprobs=whole(0, bounds.MAX_TOP_LOGPROBS),
@@ -103,7 +105,10 @@ _COUNTED: dict[str, Schema] = {
         most=MAX_MESSAGES,
     ),
     "tools": array(body(("name", "input_schema"), name=_NAME, description=TEXT, input_schema=OBJECT), most=MAX_TOOLS),
-    "tool_choice": body(("type",), type=TEXT),
+    "tool_choice": body(
+        ("type",), type=one_of("auto", "any", "tool", "none"), name=TEXT, disable_parallel_tool_use=FLAG
+    ),
+    "thinking": body(("type",), type=one_of("enabled", "disabled", "adaptive"), budget_tokens=whole(1)),
     "metadata": body((), user_id=TEXT),
     "output_config": body((), effort=TEXT, format=OBJECT),
     "chat_template_kwargs": OBJECT,
@@ -160,6 +165,7 @@ BODIES: dict[str, Schema] = {
     "TextPart": _TEXT_PART,
     "ChatMessage": _MESSAGE,
     "Tool": _TOOL,
+    "NamedTool": body(("type", "function"), type=one_of("function"), function=body(("name",), name=_NAME)),
     "ChatRequest": _CHAT,
     "CompletionRequest": _COMPLETION,
     "MessagesRequest": _MESSAGES,
