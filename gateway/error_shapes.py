@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import orjson
 
 from gateway.errors import Problem
+from gateway.sse import data
 
 ANTHROPIC_PATH = "/v1/messages"
 
@@ -22,8 +23,16 @@ _ANTHROPIC_TYPES: Mapping[int, str] = {
 
 def error_body(problem: Problem, path: str) -> bytes:
     """Print an error for whoever asked at a path; most know OpenAI's shape."""
-    is_anthropic = path == ANTHROPIC_PATH or path.startswith(f"{ANTHROPIC_PATH}/")
-    return anthropic_error(problem) if is_anthropic else problem.body
+    return anthropic_error(problem) if _is_anthropic(path) else problem.body
+
+
+def error_event(problem: Problem, path: str) -> bytes:
+    """Print the same as the last event of a stream."""
+    return (b"event: error\n" if _is_anthropic(path) else b"") + data(error_body(problem, path))
+
+
+def _is_anthropic(path: str) -> bool:
+    return path == ANTHROPIC_PATH or path.startswith(f"{ANTHROPIC_PATH}/")
 
 
 def anthropic_error(problem: Problem) -> bytes:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
 from gateway.accounting.accounting import Accounting, Receipt
@@ -21,7 +20,7 @@ from gateway.answer import Answer
 from gateway.answer_pieces import Piece, gather
 from gateway.auth import Authenticator, Identity
 from gateway.backends.base import Admission, Backend, BackendError, ModelInfo
-from gateway.disconnect import ClientDisconnectedError, read_body, run_until_disconnect
+from gateway.disconnect import run_until_disconnect
 from gateway.errors import GatewayError, ModelNotFoundError, problem_of, shown
 from gateway.explain.diagnostics import Diagnostics
 from gateway.explain.records import PromptRecord
@@ -31,6 +30,7 @@ from gateway.ingress import Ingress, PreparedPrompt
 from gateway.limits.limiter import Limiter, Ticket
 from gateway.metrics import GatewayMetrics
 from gateway.recent import RecentRequests
+from gateway.reception import Arrival, Asked, Reception
 from gateway.request_entry import RequestEntry
 from gateway.sse import EventStream
 from gateway.storage.request_log import RequestLog
@@ -41,18 +41,8 @@ from gateway.wire import AnswerHead, Wire, cache_header
 PING_SECONDS = 15.0
 
 
-class Parsed(Protocol):
+class Parsed(Asked, Protocol):
     """What is read here of a checked body, whatever its endpoint."""
-
-    @property
-    def model(self) -> str:
-        """The one that is asked for."""
-        ...
-
-    @property
-    def stream(self) -> bool:
-        """Whether the answer comes in pieces."""
-        ...
 
     @property
     def stops(self) -> tuple[str, ...]:
@@ -155,39 +145,25 @@ class Serving(Generic[RequestT]):
     def __init__(self, services: Services, endpoint: Endpoint[RequestT]) -> None:
         self._services = services
         self._endpoint = endpoint
+        self._reception = Reception(
+            services.authenticator,
+            services.limiter,
+            services.metrics,
+            services.threads,
+            services.log,
+            services.clock,
+        )
         self._logger = logging.getLogger(f"gateway.{endpoint.name}")
         self._ids = RandomIds()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        services = self._services
-        arrived_at = services.clock()
-        request_id: str = scope["state"]["request_id"]
-        identity = services.authenticator.identify(Headers(scope=scope))
-        entry = RequestEntry(request_id, self._endpoint.route, identity.tenant, identity.key_id, created_at=time.time())
-        try:
-            with services.limiter.admit(identity) as ticket:
-                await self._serve(entry, identity, ticket, arrived_at, receive, send)
-        except ClientDisconnectedError:
-            services.metrics.aborted_requests.inc()
-            self._logger.info("client gone")
-        except Exception as error:
-            entry.fail(problem_of(error))
-            raise
-        finally:
-            entry.total_seconds = services.clock() - arrived_at
-            if services.log is not None:
-                services.log.record(entry)
+        with self._reception.admit(scope, self._endpoint.route, self._logger) as arrival:
+            await self._serve(arrival, receive, send)
 
-    async def _serve(
-        self, entry: RequestEntry, identity: Identity, ticket: Ticket, arrived_at: float, receive: Receive, send: Send
-    ) -> None:
-        services = self._services
-        body = await read_body(receive)
-        request = await services.threads.run(len(body), self._endpoint.parse, body)
-        entry.model, entry.is_stream = request.model, request.stream
-        if services.log is not None and services.log.keeps_content:
-            entry.request_body = body.decode()
+    async def _serve(self, arrival: Arrival, receive: Receive, send: Send) -> None:
+        services, entry, identity = self._services, arrival.entry, arrival.identity
+        request = await self._reception.read(arrival, receive, self._endpoint.parse)
         services.check_model(request.model, identity)
         services.metrics.count_unknown_fields(request.unknown_fields)
         entry.completion_id = self._endpoint.id_prefix + self._ids.next()
@@ -195,7 +171,7 @@ class Serving(Generic[RequestT]):
         stream = EventStream(send, services.clock)
         tick = services.ping_seconds / 3
         await run_until_disconnect(
-            self._answer(_Task(entry, request, identity, ticket, arrived_at, stream, send)),
+            self._answer(_Task(entry, request, identity, arrival.ticket, arrival.arrived_at, stream, send)),
             receive,
             idle_seconds=tick,
             on_idle=lambda: stream.ping(services.ping_seconds - tick),

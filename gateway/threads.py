@@ -27,9 +27,15 @@ _Ts = TypeVarTuple("_Ts")
 
 
 class PromptThreads:
-    """A few threads, started when they are first needed."""
+    """A few threads, started when they are first needed.
 
-    def __init__(self, *, max_waiting_bytes: int = MAX_WAITING_BYTES) -> None:
+    Args:
+        from_bytes: smaller bodies take none.
+        max_waiting_bytes: bodies that are held in memory for one.
+    """
+
+    def __init__(self, *, from_bytes: int = THREAD_FROM_BYTES, max_waiting_bytes: int = MAX_WAITING_BYTES) -> None:
+        self._from_bytes = from_bytes
         self._pool = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="prompts")
         self._large = ThreadPoolExecutor(1, thread_name_prefix="large-prompts")
         self._max_waiting_bytes = max_waiting_bytes
@@ -46,7 +52,7 @@ class PromptThreads:
 
         Raises: BackendUnavailableError: too much waits already.
         """
-        if num_bytes + TOKENIZING_WEIGHT * num_new_chars < THREAD_FROM_BYTES:
+        if num_bytes + TOKENIZING_WEIGHT * num_new_chars < self._from_bytes:
             return work(*arguments)
         if self._waiting_bytes and self._waiting_bytes + num_bytes > self._max_waiting_bytes:
             raise BackendUnavailableError("too many long prompts wait to be tokenized; try again later")

@@ -62,13 +62,21 @@ class RuleModes:
         self._choices = choices
         self._rule_sets = {}
 
-    def rule_set(self, tenant: str, route: str, overrides: Mapping[str, Choice] | None = None) -> RuleSet:
+    def rule_set(
+        self,
+        tenant: str,
+        route: str,
+        overrides: Mapping[str, Choice] | None = None,
+        *,
+        only: frozenset[str] | None = None,
+    ) -> RuleSet:
         """Return the rules for a request.
 
         Args:
             tenant: who asks.
             route: path of the endpoint.
             overrides: by rule, of a registered prompt; they beat everything.
+            only: all that may run at this route, the same for every request; None: any rule may.
 
         Raises: InvalidRequestError: a choice names no rule, or its parameters are wrong.
         """
@@ -79,7 +87,10 @@ class RuleModes:
         if found is None:
             if len(self._rule_sets) >= _MAX_RULE_SETS:
                 self._rule_sets.clear()
-            found = self._rule_sets[key] = self.registry.rule_set(self.resolved(tenant, route))
+            choices = self.resolved(tenant, route)
+            if only is not None:
+                choices = {name: choice if name in only else Choice(Mode.OFF) for name, choice in choices.items()}
+            found = self._rule_sets[key] = self.registry.rule_set(choices)
         return found
 
     def resolved(self, tenant: str, route: str) -> dict[str, Choice]:

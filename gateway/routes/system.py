@@ -1,11 +1,9 @@
-"""What runs here and how it is: `/v1/models`, `/health`, `/ready`, `/version`, `/metrics`."""
+"""What an engine serves, and how it is: `/v1/models`, and the probes."""
 
 from __future__ import annotations
 
 import time
 
-import orjson
-from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -15,8 +13,8 @@ from gateway.backends.base import Backend, BackendSnapshot, BackendUnavailableEr
 from gateway.errors import ModelNotFoundError, shown
 from gateway.metrics import GatewayMetrics
 from gateway.prompts.warming import Warmer
+from gateway.routes.probes import Probes, json_response
 from gateway.routes.snapshot import snapshot_in_time
-from gateway.version import VERSION
 
 
 class SystemRoutes:
@@ -42,17 +40,14 @@ class SystemRoutes:
         return [
             Route("/v1/models", self.models),
             Route("/v1/models/{model_id:path}", self.model),
-            Route("/health", self.health),
-            Route("/ready", self.ready),
-            Route("/version", self.version),
-            Route("/metrics", self.metrics),
+            *Probes(self._why_not_ready, {"model": self._model_name}, self._exposition).routes(),
         ]
 
     async def models(self, request: Request) -> Response:
         """List the one model."""
         identity = self._authenticator.identify(request.headers)
         may_use = identity.models is None or self._model_name in identity.models
-        return _json({"object": "list", "data": [self._model()] if may_use else []})
+        return json_response({"object": "list", "data": [self._model()] if may_use else []})
 
     async def model(self, request: Request) -> Response:
         """Describe one model."""
@@ -61,29 +56,19 @@ class SystemRoutes:
         if name != self._model_name:
             raise ModelNotFoundError(f"model: got {shown(name)}, wanted {self._model_name!r}", param="model")
         identity.check_model(name)
-        return _json(self._model())
+        return json_response(self._model())
 
-    async def health(self, _: Request) -> Response:
-        """Say that this process lives, whatever the engine does."""
-        return _json({"status": "ok"})
+    def _why_not_ready(self) -> str | None:
+        """Chats are answered, and registered prompts had their time to be warmed."""
+        if not self._backend.ready():
+            return self._backend.state()
+        is_settled = self._warmer is None or self._warmer.is_settled()
+        return None if is_settled else "warming registered prompts"
 
-    async def ready(self, _: Request) -> Response:
-        """Say whether chats are answered now, and registered prompts had their time to be warmed."""
-        if self._backend.ready():
-            if self._warmer is None or self._warmer.is_settled():
-                return _json({"status": "ready"})
-            return _json({"status": "warming registered prompts"}, status=503)
-        return _json({"status": self._backend.state()}, status=503)
-
-    async def version(self, _: Request) -> Response:
-        """Say what runs."""
-        return _json({"version": VERSION, "model": self._model_name})
-
-    async def metrics(self, _: Request) -> Response:
-        """Print the metrics for Prometheus."""
+    async def _exposition(self) -> bytes:
         snapshot = await self._snapshot()
         block_size = self._backend.model_info().block_size if self._backend.ready() else None
-        return Response(self._metrics.exposition(snapshot, block_size), headers={"content-type": CONTENT_TYPE_LATEST})
+        return self._metrics.exposition(snapshot, block_size)
 
     async def _snapshot(self) -> BackendSnapshot | None:
         try:
@@ -101,7 +86,3 @@ class SystemRoutes:
         if self._backend.ready():
             model["max_model_len"] = self._backend.model_info().max_model_len
         return model
-
-
-def _json(value: object, *, status: int = 200) -> Response:
-    return Response(orjson.dumps(value), status, media_type="application/json")

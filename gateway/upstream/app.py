@@ -13,23 +13,29 @@ from starlette.routing import Route
 
 from gateway.auth import Authenticator, KeyStore, NoKeys
 from gateway.error_answers import answer_errors
+from gateway.limits.limiter import Limiter
+from gateway.limits.limits import LimitBook
 from gateway.middleware import BodyLimit, RequestContext
 from gateway.normalize.memory import TurnMemory
 from gateway.normalize.modes import RuleModes
 from gateway.normalize.registry import RuleRegistry
 from gateway.normalize.rule import Mode, RuleClass
 from gateway.normalize.rules import built_in_rules
+from gateway.reception import Reception
 from gateway.routes.admin_keys import add_key_routes, add_tenant_routes
+from gateway.routes.admin_limits import add_limit_routes
 from gateway.routes.admin_requests import add_request_routes
 from gateway.routes.admin_rules import add_rule_routes
 from gateway.settings import Settings
+from gateway.storage.limit_settings import LimitSettings
 from gateway.storage.rule_settings import RuleSettings
 from gateway.storage.store import Store
 from gateway.threads import PromptThreads
-from gateway.upstream.chat import UpstreamIngress
+from gateway.upstream.chat import INLINE_BYTES, UpstreamIngress
+from gateway.upstream.endpoints import ENDPOINTS
 from gateway.upstream.metrics import UpstreamMetrics
 from gateway.upstream.pool import Timeouts, UpstreamPool
-from gateway.upstream.proxy import PATH, ProxyServices, UpstreamChats
+from gateway.upstream.proxy import ProxyServices, Relay
 from gateway.upstream.routes import UpstreamSystemRoutes
 from gateway.version import VERSION
 
@@ -64,14 +70,22 @@ def create_upstream_app(
         metrics.gateway.watch_store(store)
     keys = keys or (store.ring if store else NoKeys())
     authenticator = Authenticator(keys, host=settings.host, admin_key=settings.admin_key)
-    threads, modes = PromptThreads(), RuleModes(rules or upstream_rules())
+    threads, modes = PromptThreads(from_bytes=INLINE_BYTES), RuleModes(rules or upstream_rules())
+    limit_book = LimitBook(settings.default_limits)
+    reception = Reception(
+        authenticator,
+        Limiter(limit_book, note_refusal=metrics.gateway.count_limited),
+        metrics.gateway,
+        threads,
+        store.log if store else None,
+    )
     ingress = UpstreamIngress(modes, threads, TurnMemory(max_bytes=settings.turn_memory))
-    services = ProxyServices(pool, ingress, authenticator, metrics, log=store.log if store else None)
+    services = ProxyServices(reception, pool, ingress, metrics)
     routes = [
-        Route(PATH, UpstreamChats(services), methods=["POST"]),
+        *(Route(endpoint.route, Relay(services, endpoint), methods=["POST"]) for endpoint in ENDPOINTS),
         *UpstreamSystemRoutes(pool, authenticator, metrics).routes(),
     ]
-    admin = _admin_router(authenticator, modes, store)
+    admin = _admin_router(authenticator, modes, limit_book, store)
     paths = [route.path for route in [*routes, *admin.routes] if isinstance(route, Route) and "{" not in route.path]
 
     @asynccontextmanager
@@ -113,7 +127,9 @@ def upstream_rules() -> RuleRegistry:
     )
 
 
-def _admin_router(authenticator: Authenticator, modes: RuleModes, store: Store | None) -> APIRouter:
+def _admin_router(
+    authenticator: Authenticator, modes: RuleModes, limit_book: LimitBook, store: Store | None
+) -> APIRouter:
     """Build the routes of the admin API that need no engine."""
 
     async def check_key(authorization: Annotated[str | None, Header()] = None) -> None:
@@ -123,8 +139,11 @@ def _admin_router(authenticator: Authenticator, modes: RuleModes, store: Store |
     if store is not None:
         rules = RuleSettings(store.database, modes)
         store.keep_fresh(rules.refresh)
+        limits = LimitSettings(store.database, limit_book)
+        store.keep_fresh(limits.refresh)
         add_tenant_routes(router, store)
         add_key_routes(router, store)
         add_request_routes(router, store)
         add_rule_routes(router, modes, rules, store)
+        add_limit_routes(router, limits, store)
     return router

@@ -13,28 +13,34 @@ import orjson
 
 from gateway import checks
 from gateway.auth import Identity
-from gateway.chat_request import conversation_of, json_object
-from gateway.conversation import Conversation, body_of
+from gateway.chat_request import json_object
+from gateway.conversation import Conversation
 from gateway.errors import InvalidRequestError
 from gateway.normalize.memory import TurnMemory
 from gateway.normalize.modes import RuleModes
 from gateway.normalize.recollection import NextTurn, Recollection
 from gateway.normalize.rule import Context
 from gateway.threads import PromptThreads
+from gateway.upstream.endpoints import UpstreamEndpoint
 
 INLINE_BYTES = 64_000
-"""Smaller bodies are no work for a thread: nothing is tokenized here."""
+"""Smaller bodies are no work for a thread: nothing is tokenized before they are sent."""
 REMEMBERING = frozenset({"echo_repair", "reasoning_restore"})
 """Rules for which answers are remembered; where all of them are off, nothing is."""
 _UNREAD = ("unread",)
+_MOST = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+_BEGINNING_CHARS = 512
+_BYTES_A_TOKEN = 4
+"""Of English text; what was used is counted when the upstream has told it."""
 
 
 @dataclass(frozen=True, slots=True)
-class UpstreamChat:
+class UpstreamBody:
     """A body, checked as far as a gateway must."""
 
     model: str
-    is_stream: bool
+    """Empty: it names none, and need not."""
+    stream: bool
     fields: dict[str, Any]
     body: bytes
     """As it came."""
@@ -61,52 +67,61 @@ class UpstreamIngress:
         self._memory = memory
         self._threads = threads
 
-    async def parse(self, body: bytes) -> UpstreamChat:
-        """Check a body.
+    async def prepare(self, chat: UpstreamBody, *, endpoint: UpstreamEndpoint, identity: Identity) -> Outgoing:
+        """Normalize what came to an endpoint."""
+        return await self._threads.run(len(chat.body), self._prepare, chat, endpoint, identity)
 
-        Raises: InvalidRequestError: it is no JSON object, or names no model.
-        """
-        if len(body) < INLINE_BYTES:
-            return _parse(body)
-        return await self._threads.run(len(body), _parse, body)
-
-    async def prepare(self, chat: UpstreamChat, *, route: str, identity: Identity) -> Outgoing:
-        """Normalize a chat that came by a route."""
-        if len(chat.body) < INLINE_BYTES:
-            return self._prepare(chat, route, identity)
-        return await self._threads.run(len(chat.body), self._prepare, chat, route, identity)
-
-    def _prepare(self, chat: UpstreamChat, route: str, identity: Identity) -> Outgoing:
+    def _prepare(self, chat: UpstreamBody, endpoint: UpstreamEndpoint, identity: Identity) -> Outgoing:
         # A key for some models only: the upstream must read the same model that was checked, whatever it makes of a
         # field that is given twice.
-        body = chat.body if identity.models is None else orjson.dumps(chat.fields)
+        body, form = chat.body if identity.models is None else orjson.dumps(chat.fields), endpoint.form
+        if form is None:
+            return Outgoing(body, (), _digest(identity, _beginning(chat.fields)))
         try:
-            conversation = conversation_of(chat.fields)
+            conversation = form.read(chat.fields)
         except InvalidRequestError:
             return Outgoing(body, _UNREAD, _digest(identity, chat.fields.get("messages")))
         memory = Recollection(self._memory, identity.scope)
-        rules = self._modes.rule_set(identity.tenant, route)
+        rules = self._modes.rule_set(identity.tenant, endpoint.route, only=form.rules)
         normalized = rules.normalize(conversation, Context(identity.scope, memory))
         canonical = normalized.conversation
         if normalized.fired:
-            body = orjson.dumps(body_of(canonical))
+            body = orjson.dumps(form.write(chat.fields, canonical))
         remembers = REMEMBERING & (rules.on | rules.audit) and canonical.messages[-1].role != "assistant"
         next_turn = memory.next_turn(canonical, normalized.audited) if remembers else None
         return Outgoing(body, normalized.fired, _affinity(identity, canonical), next_turn)
 
 
-def _parse(body: bytes) -> UpstreamChat:
+def parse_body(body: bytes, *, needs_model: bool = True) -> UpstreamBody:
+    """Check a body.
+
+    Raises: InvalidRequestError: it is no JSON object, or names no model.
+    """
     fields = json_object(body)
-    if "model" not in fields:
+    if "model" not in fields and needs_model:
         raise InvalidRequestError("model: missing, wanted the id of a model of the upstream", param="model")
-    model = checks.text("model", fields["model"])
-    return UpstreamChat(model, fields.get("stream") is True, fields, body)
+    model = checks.text("model", fields["model"]) if "model" in fields else ""
+    return UpstreamBody(model, fields.get("stream") is True, fields, body)
+
+
+def most_tokens(chat: UpstreamBody) -> int:
+    """Say how many tokens prompt and answer may take together, as far as can be told without a tokenizer."""
+    asked = [chat.fields.get(name) for name in _MOST]
+    return len(chat.body) // _BYTES_A_TOKEN + next((value for value in asked if type(value) is int and value > 0), 0)
 
 
 def _affinity(identity: Identity, conversation: Conversation) -> bytes:
     count = conversation.num_head_messages
     head = conversation.messages[: count or (0 if conversation.tools else 1)]
     return _digest(identity, [[(message.role, message.content) for message in head], conversation.tools])
+
+
+def _beginning(fields: dict[str, Any]) -> object:
+    """Give what prompts that can share a cache have alike."""
+    if "instructions" in fields or "tools" in fields:
+        return [fields.get("instructions"), fields.get("tools")]
+    said = fields.get("prompt", fields.get("input"))
+    return said[:_BEGINNING_CHARS] if isinstance(said, str) else said[:1] if isinstance(said, list) else said
 
 
 def _digest(identity: Identity, value: object) -> bytes:

@@ -63,16 +63,14 @@ class UpstreamConnection:
     """All connections to one server. They belong to the event loop that sends first.
 
     Args:
-        base_url: what every path is added to.
         connect_seconds: for a connection to be made.
     """
 
-    def __init__(self, base_url: str, *, connect_seconds: float) -> None:
-        self._base_url = base_url
+    def __init__(self, *, connect_seconds: float) -> None:
         self._connect_seconds = connect_seconds
         self._session: aiohttp.ClientSession | None = None
 
-    async def send(self, method: str, path: str, headers: RawHeaders, body: bytes) -> UpstreamResponse:
+    async def send(self, method: str, url: str, headers: RawHeaders, body: bytes) -> UpstreamResponse:
         """Send a request, and wait for the head of its answer.
 
         Raises: ConnectError: the server cannot be reached; TransportError: it broke.
@@ -81,7 +79,7 @@ class UpstreamConnection:
         with _named_failure():
             response = await session.request(
                 method,
-                URL(self._base_url + path, encoded=True),
+                URL(url, encoded=True),
                 headers=[(name.decode(), value.decode(errors="surrogateescape")) for name, value in headers],
                 data=(body if len(body) < _MAX_ONE_WRITE_BYTES else io.BytesIO(body)) or None,
                 allow_redirects=False,

@@ -59,20 +59,26 @@ class Upstream:
         if key is not None and "authorization" not in options.headers:
             self.own_headers.append((b"authorization", b"Bearer " + key.get_secret_value().encode()))
         self.is_up = False
-        self._connection = UpstreamConnection(self.name, connect_seconds=timeouts.connect)
+        self._connection = UpstreamConnection(connect_seconds=timeouts.connect)
+
+    def url(self, path: str) -> str:
+        """Give the address of a path of the gateway's: those outside of `/v1` are outside of the upstream's, too."""
+        if path.startswith("/v1/"):
+            return self.name + path.removeprefix("/v1")
+        return self.name.removesuffix("/v1") + path
 
     async def send(self, method: str, path: str, headers: RawHeaders, body: bytes) -> UpstreamResponse:
         """Send a request; the answer's body is still to be read, and closed.
 
         Raises: ConnectError: it cannot be reached; TransportError: it broke.
         """
-        return await self._connection.send(method, path, headers, body)
+        return await self._connection.send(method, self.url(path), headers, body)
 
     async def probe(self) -> None:
         """Find out whether it answers. One that is loading (503) or refuses our key could serve nobody."""
         try:
             async with asyncio.timeout(_PROBE_TIMEOUT_SECONDS):
-                response = await self.send("GET", "/models", self.own_headers, b"")
+                response = await self.send("GET", "/v1/models", self.own_headers, b"")
                 response.close()
                 is_up = response.status < 500 and response.status not in _REFUSED
                 reason = f"it answers {response.status}"

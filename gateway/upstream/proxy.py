@@ -1,4 +1,4 @@
-"""`POST /v1/chat/completions` in front of upstreams: a plain ASGI endpoint that passes bytes on.
+"""One endpoint in front of upstreams: a plain ASGI application that passes bytes on.
 
 An answer in one piece is read whole before its first byte is sent, so whatever goes wrong has a status. One in pieces is
 passed on as they come; what goes wrong then is an event in the stream. A client that goes away, at any moment, ends the
@@ -9,22 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 
-from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
-from gateway.auth import Authenticator, Identity
-from gateway.disconnect import ClientDisconnectedError, read_body, run_until_disconnect
+from gateway.disconnect import run_until_disconnect
+from gateway.error_shapes import error_event
 from gateway.errors import GatewayError, UpstreamFailedError, problem_of
-from gateway.request_entry import CLIENT_GONE, RequestEntry
-from gateway.sse import data
-from gateway.storage.request_log import RequestLog
-from gateway.upstream.chat import Outgoing, UpstreamIngress
+from gateway.limits.headers import Headers
+from gateway.reception import Arrival, Reception
+from gateway.request_entry import RequestEntry
+from gateway.upstream.chat import Outgoing, UpstreamIngress, most_tokens, parse_body
 from gateway.upstream.connection import TransportError, UpstreamResponse
+from gateway.upstream.endpoints import UpstreamEndpoint
 from gateway.upstream.headers import RawHeaders, forwarded, returned
 from gateway.upstream.limits import Limit
 from gateway.upstream.metrics import UpstreamMetrics
@@ -33,7 +33,6 @@ from gateway.upstream.usage import AnswerReader
 
 logger = logging.getLogger(__name__)
 
-PATH = "/v1/chat/completions"
 MAX_ANSWER_BYTES = 64_000_000
 """Of an answer in one piece, which is held in memory."""
 _REST_SECONDS = 0.1
@@ -46,70 +45,62 @@ _WATCH_SECONDS = 3600.0
 class ProxyServices:
     """What passing a chat on takes."""
 
+    reception: Reception
     pool: UpstreamPool
     ingress: UpstreamIngress
-    authenticator: Authenticator
     metrics: UpstreamMetrics
-    log: RequestLog | None = None
-    """None: nothing is remembered."""
-    clock: Callable[[], float] = time.monotonic
 
 
 @dataclass(slots=True)
 class _Task:
     """One request on its way."""
 
-    entry: RequestEntry
+    arrival: Arrival
+    num_reserved: int
+    """Tokens; they count where the upstream does not tell how many it took."""
     outgoing: Outgoing
     headers: RawHeaders
     """The client's."""
-    arrived_at: float
     send: Send
     is_started: bool = False
     """Whether the head of the answer was sent."""
 
+    @property
+    def entry(self) -> RequestEntry:
+        """For the log."""
+        return self.arrival.entry
 
-class UpstreamChats:
-    """The endpoint."""
+    def settle(self, reader: AnswerReader) -> None:
+        """Settle with the limits, before the last bytes go out: whoever has them may ask again at once."""
+        told = reader.num_prompt_tokens
+        self.arrival.ticket.settle(self.num_reserved if told is None else told + (reader.num_output_tokens or 0))
+        self.arrival.ticket.close()
 
-    def __init__(self, services: ProxyServices) -> None:
+
+class Relay:
+    """The application."""
+
+    def __init__(self, services: ProxyServices, endpoint: UpstreamEndpoint) -> None:
         self._services = services
+        self._endpoint = endpoint
+        self._parse = partial(parse_body, needs_model=endpoint.needs_model)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        services = self._services
-        arrived_at = services.clock()
-        identity = services.authenticator.identify(Headers(scope=scope))
-        request_id: str = scope["state"]["request_id"]
-        entry = RequestEntry(request_id, PATH, identity.tenant, identity.key_id, created_at=time.time())
-        try:
-            task = await self._read(entry, identity, arrived_at, scope, receive, send)
+        with self._services.reception.admit(scope, self._endpoint.route, logger) as arrival:
+            task = await self._read(arrival, scope, receive, send)
             await run_until_disconnect(self._answer(task), receive, idle_seconds=_WATCH_SECONDS, on_idle=_say_nothing)
-        except ClientDisconnectedError:
-            if entry.status == CLIENT_GONE:  # else it has all that it asked for
-                services.metrics.gateway.aborted_requests.inc()
-                logger.info("client gone")
-        except Exception as error:
-            entry.fail(problem_of(error))
-            raise
-        finally:
-            entry.total_seconds = services.clock() - arrived_at
-            if services.log is not None:
-                services.log.record(entry)
 
-    async def _read(
-        self, entry: RequestEntry, identity: Identity, arrived_at: float, scope: Scope, receive: Receive, send: Send
-    ) -> _Task:
-        services = self._services
-        body = await read_body(receive)
-        chat = await services.ingress.parse(body)
-        entry.model, entry.is_stream = chat.model, chat.is_stream
-        if services.log is not None and services.log.keeps_content:
-            entry.request_body = body.decode()
-        identity.check_model(chat.model)
-        outgoing = await services.ingress.prepare(chat, route=PATH, identity=identity)
-        entry.rules = outgoing.rules
-        return _Task(entry, outgoing, scope["headers"], arrived_at, send)
+    async def _read(self, arrival: Arrival, scope: Scope, receive: Receive, send: Send) -> _Task:
+        services, identity = self._services, arrival.identity
+        chat = await services.reception.read(arrival, receive, self._parse)
+        if chat.model or identity.models is not None:
+            identity.check_model(chat.model)
+        num_reserved = most_tokens(chat) if self._endpoint.generates else 0
+        arrival.ticket.reserve(num_reserved)
+        outgoing = await services.ingress.prepare(chat, endpoint=self._endpoint, identity=identity)
+        arrival.entry.rules = outgoing.rules
+        return _Task(arrival, num_reserved, outgoing, scope["headers"], send)
 
     async def _answer(self, task: _Task) -> None:
         pool = self._services.pool
@@ -125,6 +116,8 @@ class UpstreamChats:
                 raise
             await self._end_stream(task, reader, error)
         finally:
+            if task.is_started:
+                task.settle(reader)
             _note_answer(task.entry, reader)
 
     @asynccontextmanager
@@ -140,7 +133,7 @@ class UpstreamChats:
 
         order = services.pool.order(task.outgoing.affinity)
         try:
-            sent = await services.pool.send(order, "POST", "/chat/completions", headers, task.outgoing.body)
+            sent = await services.pool.send(order, "POST", self._endpoint.route, headers, task.outgoing.body)
             services.metrics.count_answer(sent.upstream.name, sent.response.status)
             try:
                 yield sent
@@ -163,13 +156,8 @@ class UpstreamChats:
         body = b"".join(pieces)
         if "content-encoding" not in response.headers:
             reader.read_body(body)
-        headers = [
-            *returned(response.raw_headers),
-            (b"content-length", str(len(body)).encode()),
-            (b"x-prefixgate-cache", _cache_header(task.outgoing, reader)),
-        ]
         self._note_status(task, response.status, reader)
-        await task.send({"type": "http.response.start", "status": response.status, "headers": headers})
+        await self._start(task, response, reader, [(b"content-length", str(len(body)).encode())])
         await task.send({"type": "http.response.body", "body": body})
 
     async def _stream(self, task: _Task, response: UpstreamResponse, reader: AnswerReader, limit: Limit) -> None:
@@ -179,8 +167,8 @@ class UpstreamChats:
         async for piece in pieces:
             limit.allow(None)  # a slow client is no slow upstream
             if not task.is_started:
-                task.entry.first_token_seconds = services.clock() - task.arrived_at
-                await self._start(task, response)
+                task.entry.first_token_seconds = services.reception.clock() - task.arrival.arrived_at
+                await self._start(task, response, None)
             if is_readable:
                 reader.feed(piece)
             if reader.is_done:
@@ -191,13 +179,23 @@ class UpstreamChats:
             limit.allow(idle)
         limit.allow(None)
         if not task.is_started:
-            await self._start(task, response)
+            await self._start(task, response, None)
         self._note_status(task, response.status, reader)
         await send({"type": "http.response.body", "body": piece if is_complete else b""})
 
-    async def _start(self, task: _Task, response: UpstreamResponse) -> None:
+    async def _start(
+        self, task: _Task, response: UpstreamResponse, reader: AnswerReader | None, more: Headers | None = None
+    ) -> None:
+        """Send the head of an answer; without a reader nothing of the answer is known yet."""
         task.is_started = True
-        headers = [*returned(response.raw_headers), (b"x-prefixgate-cache", _cache_header(task.outgoing, None))]
+        own = task.arrival.ticket.headers()
+        names = {name for name, _ in own}
+        headers = [
+            *(header for header in returned(response.raw_headers) if header[0] not in names),
+            *own,
+            (b"x-prefixgate-cache", _cache_header(task.outgoing, reader)),
+            *(more or ()),
+        ]
         await task.send({"type": "http.response.start", "status": response.status, "headers": headers})
 
     async def _end_stream(self, task: _Task, reader: AnswerReader, error: GatewayError) -> None:
@@ -205,15 +203,19 @@ class UpstreamChats:
         problem = problem_of(error)
         task.entry.fail(problem)
         border = b"" if reader.ends_on_a_border else b"\n\n"
-        await task.send({"type": "http.response.body", "body": border + data(problem.body)})
+        event = error_event(problem, self._endpoint.route)
+        await task.send({"type": "http.response.body", "body": border + event})
 
     def _note_status(self, task: _Task, status: int, reader: AnswerReader) -> None:
         """Note that the answer is complete, before its last bytes go out: the client may go away, or ask again."""
         task.entry.status = status
         if status >= 400:
             task.entry.error = "upstream_error"
+            task.arrival.ticket.close()
             return
-        self._services.metrics.count_tokens(reader)
+        task.settle(reader)
+        if self._endpoint.generates:
+            self._services.metrics.count_tokens(reader)
         if task.outgoing.next_turn is not None and reader.finish_reason is not None:
             task.outgoing.next_turn.remember(reader.turn.message())
 

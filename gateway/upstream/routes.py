@@ -1,23 +1,21 @@
-"""What the upstreams serve and how the gateway in front of them is: `/v1/models`, `/health`, `/ready`, `/version`, `/metrics`."""
+"""What the upstreams serve, and how the gateway in front of them is: `/v1/models`, and the probes."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import orjson
-from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from gateway.auth import Authenticator, Identity
 from gateway.errors import UpstreamFailedError, UpstreamTimeoutError
+from gateway.routes.probes import Probes
 from gateway.upstream.connection import TransportError
 from gateway.upstream.headers import forwarded, returned
 from gateway.upstream.metrics import UpstreamMetrics
 from gateway.upstream.pool import UpstreamPool
-from gateway.version import VERSION
 
 _MODELS_SECONDS = 30.0
 
@@ -35,16 +33,13 @@ class UpstreamSystemRoutes:
         return [
             Route("/v1/models", self.models),
             Route("/v1/models/{model_id:path}", self.model),
-            Route("/health", self.health),
-            Route("/ready", self.ready),
-            Route("/version", self.version),
-            Route("/metrics", self.metrics),
+            *Probes(self._why_not_ready, {"upstreams": len(self._pool.upstreams)}, self._exposition).routes(),
         ]
 
     async def models(self, request: Request) -> Response:
         """Pass on the list of an upstream; a key for some models sees those."""
         identity = self._authenticator.identify(request.headers)
-        answer = await self._pass_on(request, "/models")
+        answer = await self._pass_on(request, "/v1/models")
         if identity.models is not None and answer.status_code == 200:
             return Response(_visible(bytes(answer.body), identity), media_type="application/json")
         return answer
@@ -55,23 +50,13 @@ class UpstreamSystemRoutes:
         self._authenticator.identify(request.headers).check_model(name)
         # As it came: what is quoted in it is the upstream's to read.
         path = request.scope.get("raw_path", b"").partition(b"?")[0].decode("ascii")
-        return await self._pass_on(request, path.removeprefix("/v1"))
+        return await self._pass_on(request, path)
 
-    async def health(self, _: Request) -> Response:
-        """Say that this process lives, whatever the upstreams do."""
-        return _json({"status": "ok"})
+    def _why_not_ready(self) -> str | None:
+        return None if self._pool.ready() else self._pool.state()
 
-    async def ready(self, _: Request) -> Response:
-        """Say whether any upstream answers."""
-        return _json({"status": self._pool.state()}, 200 if self._pool.ready() else 503)
-
-    async def version(self, _: Request) -> Response:
-        """Say what runs."""
-        return _json({"version": VERSION, "upstreams": len(self._pool.upstreams)})
-
-    async def metrics(self, _: Request) -> Response:
-        """Print the metrics for Prometheus."""
-        return Response(self._metrics.gateway.exposition(None), headers={"content-type": CONTENT_TYPE_LATEST})
+    async def _exposition(self) -> bytes:
+        return self._metrics.gateway.exposition(None)
 
     async def _pass_on(self, request: Request, path: str) -> Response:
         request_id: str = request.scope["state"]["request_id"]
@@ -109,7 +94,3 @@ def _visible(body: bytes, identity: Identity) -> bytes:
         return orjson.dumps({**listing, "data": [model for model in listing["data"] if model["id"] in allowed]})
     except (orjson.JSONDecodeError, KeyError, TypeError) as error:
         raise UpstreamFailedError("the upstream's list of models cannot be read") from error
-
-
-def _json(value: dict[str, Any], status: int = 200) -> Response:
-    return Response(orjson.dumps(value), status, media_type="application/json")

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import orjson
 
+from gateway.upstream import told
 from gateway.upstream.spoken import SpokenTurn
 
 MAX_LINE_BYTES = 1_000_000
 """Of an event that is not complete yet; longer ones are passed on and not read."""
 
-_TELLING = re.compile(rb'"usage"\s*:\s*\{|"finish_reason"\s*:\s*"')
+_TELLING = re.compile(
+    rb'"usage"\s*:\s*\{|"(?:finish|stop)_reason"\s*:\s*"'
+    rb'|"type"\s*:\s*"(?:message_stop|response\.(?:completed|incomplete|failed))"'
+)
 _DONE = re.compile(rb"data: ?\[DONE\](\n\n|\r\n\r\n|\r\r)\Z")
 _MAX_DONE_BYTES = 16
 
@@ -43,6 +47,7 @@ class AnswerReader:
         self.num_output_tokens: int | None = None
         self.turn = SpokenTurn()
         self._keeps_message = keeps_message
+        self._is_last_read = False
         self._rest = b""
         self._skips_line = False
         self._last_bytes = b""
@@ -50,7 +55,7 @@ class AnswerReader:
     @property
     def is_done(self) -> bool:
         """Whether the bytes so far end with the event that ends a stream; clients leave on it."""
-        return _DONE.search(self._last_bytes) is not None
+        return _DONE.search(self._last_bytes) is not None or (self._is_last_read and self.ends_on_a_border)
 
     @property
     def ends_on_a_border(self) -> bool:
@@ -59,7 +64,7 @@ class AnswerReader:
 
     def read_body(self, body: bytes) -> None:
         """Read an answer in one piece; what is no JSON tells nothing."""
-        self._read(body, "message")
+        self._read(body, told.said_as_a_whole)
 
     def feed(self, piece: bytes) -> None:
         """Read the next bytes of an event stream."""
@@ -75,7 +80,7 @@ class AnswerReader:
             return  # nearly always
         for line in whole.splitlines()[skips_first:]:
             if line.startswith(b"data:") and (self._keeps_message or not self.completion_id or _TELLING.search(line)):
-                self._read(line[5:], "delta")
+                self._read(line[5:], told.said_in_piece)
 
     def _keep(self, piece: bytes) -> None:
         if self._skips_line or len(self._rest) + len(piece) > MAX_LINE_BYTES:
@@ -83,38 +88,25 @@ class AnswerReader:
         else:
             self._rest += piece
 
-    def _read(self, text: bytes, part: str) -> None:
+    def _read(self, text: bytes, said: Callable[[Mapping[str, Any]], Iterator[Mapping[str, Any]]]) -> None:
         try:
             answer = orjson.loads(text)
         except orjson.JSONDecodeError:  # [DONE], or nothing that we know
             return
         if not isinstance(answer, dict):
             return
-        if isinstance(answer.get("id"), str):
-            self.completion_id = self.completion_id or answer["id"]
-        choices = answer.get("choices")
-        if isinstance(choices, list) and choices and isinstance(choices[0], dict):
-            self._read_choice(choices[0], part)
-        if isinstance(answer.get("usage"), dict):
-            self._read_usage(answer["usage"])
+        self._is_last_read = self._is_last_read or told.is_last(answer)
+        self.completion_id = self.completion_id or told.completion_id(answer)
+        self.finish_reason = told.finish_reason(answer) or self.finish_reason
+        if self._keeps_message:
+            for part in said(answer):
+                self.turn.add(part)
+        usage = told.usage(answer)
+        if usage is not None:
+            self._read_usage(usage)
 
-    def _read_choice(self, choice: Mapping[str, Any], part: str) -> None:
-        if isinstance(choice.get("finish_reason"), str):
-            self.finish_reason = choice["finish_reason"]
-        said = choice.get(part)
-        is_first = choice.get("index", 0) == 0
-        if self._keeps_message and is_first and isinstance(said, dict):
-            self.turn.add(said)
-
-    def _read_usage(self, usage: Mapping[str, Any]) -> None:
-        prompt, output = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
-        details = usage.get("prompt_tokens_details")
-        cached = _count(details.get("cached_tokens")) if isinstance(details, dict) else None
-        self.num_prompt_tokens = self.num_prompt_tokens if prompt is None else prompt
-        self.num_output_tokens = self.num_output_tokens if output is None else output
-        if cached is not None:
-            self.num_cached_tokens = max(cached, self.num_cached_tokens or 0)
-
-
-def _count(value: object) -> int | None:
-    return value if type(value) is int and 0 <= value < 2**31 else None
+    def _read_usage(self, usage: told.Usage) -> None:
+        self.num_prompt_tokens = self.num_prompt_tokens if usage.prompt is None else usage.prompt
+        self.num_output_tokens = self.num_output_tokens if usage.output is None else usage.output
+        if usage.cached is not None:
+            self.num_cached_tokens = max(usage.cached, self.num_cached_tokens or 0)

@@ -54,6 +54,7 @@ class MockUpstream:
     models_status: int = 200
     bodies: list[bytes] = field(default_factory=list)
     sent_headers: list[list[tuple[bytes, bytes]]] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
     num_gone: int = 0
     """Requests whose client went away."""
 
@@ -70,6 +71,7 @@ class MockUpstream:
             if not message.get("more_body"):
                 break
         self.bodies.append(body)
+        self.paths.append(scope["path"])
         self.sent_headers.append(list(scope["headers"]))
         headers = [(b"content-type", self.content_type), *self.headers]
         if self.hangs_after != 0:
@@ -132,8 +134,11 @@ class Proxy:
     pool: UpstreamPool
 
     async def chat(self, body: bytes | dict[str, Any] | None = None, **headers: str) -> httpx.Response:
+        return await self.post(PATH, body, **headers)
+
+    async def post(self, path: str, body: bytes | dict[str, Any] | None = None, **headers: str) -> httpx.Response:
         content = body if isinstance(body, bytes) else json.dumps(body or BODY).encode()
-        return await self.client.post(PATH, content=content, headers=headers)
+        return await self.client.post(path, content=content, headers=headers)
 
 
 BODY = {"model": "m", "messages": [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "hi"}]}

@@ -10,7 +10,8 @@ from gateway.normalize.memory import TurnMemory
 from gateway.normalize.modes import RuleModes
 from gateway.normalize.rules import built_in_rules
 from gateway.threads import PromptThreads
-from gateway.upstream.chat import UpstreamIngress
+from gateway.upstream.chat import UpstreamIngress, parse_body
+from gateway.upstream.endpoints import CHAT
 from gateway.upstream.options import UpstreamOptions
 from gateway.upstream.pool import UpstreamPool
 
@@ -53,8 +54,8 @@ async def affinity(system: str | None, *turns: str, tenant: str = "t") -> bytes:
     ingress = UpstreamIngress(RuleModes(built_in_rules()), PromptThreads(), TurnMemory())
     head = [] if system is None else [{"role": "system", "content": system}]
     body = {"model": "m", "messages": [*head, *({"role": "user", "content": turn} for turn in turns)]}
-    chat = await ingress.parse(json.dumps(body).encode())
-    return (await ingress.prepare(chat, route="/v1/chat/completions", identity=Identity(tenant))).affinity
+    chat = parse_body(json.dumps(body).encode())
+    return (await ingress.prepare(chat, endpoint=CHAT, identity=Identity(tenant))).affinity
 
 
 async def test_chats_with_the_same_canonical_head_meet() -> None:

@@ -244,4 +244,4 @@ async def test_ready_follows_the_upstreams() -> None:
         assert (await proxy.client.get("/ready")).status_code == 200
         assert "prefixgate_upstream_up{" in await metrics(proxy.client)
         assert (await proxy.client.get("/version")).json()["upstreams"] == 1
-        assert (await proxy.client.post("/v1/embeddings")).status_code == 404
+        assert (await proxy.client.post("/v1/audio/speech")).status_code == 404
