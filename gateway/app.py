@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
-from starlette.middleware import Middleware
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from gateway.accounting.accounting import Accounting
 from gateway.auth import Authenticator, KeyStore, NoKeys
@@ -16,8 +16,8 @@ from gateway.chat import PATH as CHAT_PATH
 from gateway.chat import ChatCompletions
 from gateway.completions import PATH as COMPLETIONS_PATH
 from gateway.completions import Completions
+from gateway.direct import DirectApp
 from gateway.dry_run import DryRun
-from gateway.error_answers import answer_errors
 from gateway.explain.diagnostics import Diagnostics
 from gateway.explain.records import PromptRecords
 from gateway.explain.report import MissReports
@@ -28,7 +28,6 @@ from gateway.lookup import Lookup
 from gateway.messages import COUNT_PATH, Messages, TokenCount
 from gateway.messages import PATH as MESSAGES_PATH
 from gateway.metrics import GatewayMetrics
-from gateway.middleware import BodyLimit, RequestContext
 from gateway.model_files import ModelFiles
 from gateway.normalize.memory import TurnMemory
 from gateway.normalize.modes import RuleModes
@@ -131,10 +130,12 @@ def create_app(
     )
     tokens = TokenEndpoints(services)
     # The paths that take all the traffic are plain ASGI: no model per request, nothing of FastAPI's between.
+    direct: dict[str, ASGIApp] = {
+        CHAT_PATH: Serving(services, ChatCompletions()),
+        COMPLETIONS_PATH: Serving(services, Completions(tokenizer)),
+        MESSAGES_PATH: Serving(services, Messages()),
+    }
     routes = [
-        Route(CHAT_PATH, Serving(services, ChatCompletions()), methods=["POST"]),
-        Route(COMPLETIONS_PATH, Serving(services, Completions(tokenizer)), methods=["POST"]),
-        Route(MESSAGES_PATH, Serving(services, Messages()), methods=["POST"]),
         Route(COUNT_PATH, Lookup(services, TokenCount(services)), methods=["POST"]),
         Route("/tokenize", Lookup(services, tokens.tokenize), methods=["POST"]),
         Route("/detokenize", Lookup(services, tokens.detokenize), methods=["POST"]),
@@ -156,7 +157,7 @@ def create_app(
         reports=MissReports(backend, records, tokenizer, modes, shows_content=settings.store_content),
         records=records,
     )
-    paths = [route.path for route in [*routes, *admin.routes] if isinstance(route, Route) and "{" not in route.path]
+    others = [route.path for route in [*routes, *admin.routes] if isinstance(route, Route) and "{" not in route.path]
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -176,18 +177,19 @@ def create_app(
             if store is not None:
                 await store.stop()
 
-    app = FastAPI(
+    app = DirectApp(
+        direct,
+        metrics=metrics,
+        paths=[*direct, *others],
         title="prefixgate",
         version=VERSION,
         lifespan=lifespan,
         docs_url=None,  # its page loads scripts from elsewhere
         redoc_url=None,
         redirect_slashes=False,  # it would send clients wherever their own Host header says
-        middleware=[Middleware(RequestContext, metrics=metrics, paths=paths), Middleware(BodyLimit)],
     )
     app.state.accounting = accounting
     app.state.is_settled = prompts.warmer.is_settled if prompts else lambda: True
     app.router.routes.extend(routes)
     app.include_router(admin)
-    answer_errors(app)
     return app

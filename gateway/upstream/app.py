@@ -8,14 +8,13 @@ from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, FastAPI, Header
-from starlette.middleware import Middleware
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from gateway.auth import Authenticator, KeyStore, NoKeys
-from gateway.error_answers import answer_errors
+from gateway.direct import DirectApp
 from gateway.limits.limiter import Limiter
 from gateway.limits.limits import LimitBook
-from gateway.middleware import BodyLimit, RequestContext
 from gateway.normalize.memory import TurnMemory
 from gateway.normalize.modes import RuleModes
 from gateway.normalize.registry import RuleRegistry
@@ -81,12 +80,10 @@ def create_upstream_app(
     )
     ingress = UpstreamIngress(modes, threads, TurnMemory(max_bytes=settings.turn_memory))
     services = ProxyServices(reception, pool, ingress, metrics)
-    routes = [
-        *(Route(endpoint.route, Relay(services, endpoint), methods=["POST"]) for endpoint in ENDPOINTS),
-        *UpstreamSystemRoutes(pool, authenticator, metrics).routes(),
-    ]
+    direct: dict[str, ASGIApp] = {endpoint.route: Relay(services, endpoint) for endpoint in ENDPOINTS}
+    routes = UpstreamSystemRoutes(pool, authenticator, metrics).routes()
     admin = _admin_router(authenticator, modes, limit_book, store)
-    paths = [route.path for route in [*routes, *admin.routes] if isinstance(route, Route) and "{" not in route.path]
+    others = [route.path for route in [*routes, *admin.routes] if isinstance(route, Route) and "{" not in route.path]
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -101,19 +98,20 @@ def create_upstream_app(
             if store is not None:
                 await store.stop()
 
-    app = FastAPI(
+    app = DirectApp(
+        direct,
+        metrics=metrics.gateway,
+        paths=[*direct, *others],
         title="prefixgate",
         version=VERSION,
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        middleware=[Middleware(RequestContext, metrics=metrics.gateway, paths=paths), Middleware(BodyLimit)],
     )
     app.state.is_settled = lambda: True
     app.router.routes.extend(routes)
     app.include_router(admin)
-    answer_errors(app)
     return app
 
 
