@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
-from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.routing import BaseRoute, Route
 
 from gateway.accounting.accounting import Accounting
 from gateway.auth import Authenticator, KeyStore, NoKeys
@@ -18,6 +17,7 @@ from gateway.completions import PATH as COMPLETIONS_PATH
 from gateway.completions import Completions
 from gateway.direct import DirectApp
 from gateway.dry_run import DryRun
+from gateway.error_answers import answer_errors
 from gateway.explain.diagnostics import Diagnostics
 from gateway.explain.records import PromptRecords
 from gateway.explain.report import MissReports
@@ -33,6 +33,9 @@ from gateway.normalize.memory import TurnMemory
 from gateway.normalize.modes import RuleModes
 from gateway.normalize.registry import RuleRegistry
 from gateway.normalize.rules import built_in_rules
+from gateway.openapi.admin import ADMIN
+from gateway.openapi.document import description_route
+from gateway.openapi.endpoints import ENDPOINTS
 from gateway.prefix import PrefixHasher
 from gateway.prompts.compiler import PromptCompiler
 from gateway.prompts.operator import PromptOperator
@@ -40,6 +43,8 @@ from gateway.prompts.registry import PromptRegistry
 from gateway.prompts.warming import Warmer
 from gateway.recent import RecentRequests
 from gateway.rendering import PromptRenderer
+from gateway.responses import PATH as RESPONSES_PATH
+from gateway.responses import Responses
 from gateway.routes.admin import admin_router
 from gateway.routes.system import SystemRoutes
 from gateway.serving import PING_SECONDS, Services, Serving
@@ -52,6 +57,8 @@ from gateway.template_check import check_template, log_verdict
 from gateway.threads import PromptThreads
 from gateway.tokenizer import Tokenizer
 from gateway.tokens import TokenEndpoints
+from gateway.tools.reading import AnswerForm
+from gateway.tools.template import with_tools
 from gateway.version import VERSION
 
 
@@ -85,8 +92,9 @@ def create_app(
     authenticator = Authenticator(keys, host=settings.host, admin_key=settings.admin_key)
     tokenizer = Tokenizer(model_files.tokenizer_file)
     special_tokens = {"bos_token": model_files.bos_token, "eos_token": model_files.eos_token}
-    template = ChatTemplate(model_files.chat_template, special_tokens=special_tokens)
-    verdict = check_template(model_files.chat_template, special_tokens)
+    source = with_tools(model_files.chat_template, settings.tool_template)
+    template = ChatTemplate(source, special_tokens=special_tokens)
+    verdict = check_template(source, special_tokens)
     log_verdict(verdict)
     threads = PromptThreads()
     recent, records = RecentRequests(), PromptRecords()
@@ -107,8 +115,9 @@ def create_app(
         prompts = PromptOperator(
             store.database, compiler, registry, warmer, backend=backend, model_name=model_files.name
         )
+    form = AnswerForm.of(source, tool_parser=settings.tool_parser, reasoning=settings.reasoning)
     memory = TurnMemory(max_bytes=settings.turn_memory)
-    ingress = Ingress(modes, renderer, hasher, threads, prompts.registry if prompts else None, memory)
+    ingress = Ingress(modes, renderer, hasher, threads, prompts.registry if prompts else None, memory, form)
     accounting = Accounting(
         ingress.hash_prompt, special_ids=tokenizer.special_ids, sampling=settings.accounting_sampling
     )
@@ -130,12 +139,13 @@ def create_app(
     )
     tokens = TokenEndpoints(services)
     # The paths that take all the traffic are plain ASGI: no model per request, nothing of FastAPI's between.
-    direct: dict[str, ASGIApp] = {
-        CHAT_PATH: Serving(services, ChatCompletions()),
-        COMPLETIONS_PATH: Serving(services, Completions(tokenizer)),
-        MESSAGES_PATH: Serving(services, Messages()),
-    }
-    routes = [
+    direct = [
+        Route(CHAT_PATH, Serving(services, ChatCompletions()), methods=["POST"]),
+        Route(COMPLETIONS_PATH, Serving(services, Completions(tokenizer)), methods=["POST"]),
+        Route(RESPONSES_PATH, Serving(services, Responses()), methods=["POST"]),
+        Route(MESSAGES_PATH, Serving(services, Messages()), methods=["POST"]),
+    ]
+    routes: list[BaseRoute] = [
         Route(COUNT_PATH, Lookup(services, TokenCount(services)), methods=["POST"]),
         Route("/tokenize", Lookup(services, tokens.tokenize), methods=["POST"]),
         Route("/detokenize", Lookup(services, tokens.detokenize), methods=["POST"]),
@@ -157,7 +167,10 @@ def create_app(
         reports=MissReports(backend, records, tokenizer, modes, shows_content=settings.store_content),
         records=records,
     )
-    others = [route.path for route in [*routes, *admin.routes] if isinstance(route, Route) and "{" not in route.path]
+    description = description_route([*direct, *routes, *admin.routes], (*ENDPOINTS, *ADMIN), model=model_files.name)
+    routes.append(description)
+    served = [*direct, *routes, *admin.routes]
+    paths = [route.path for route in served if isinstance(route, Route) and "{" not in route.path]
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -180,16 +193,16 @@ def create_app(
     app = DirectApp(
         direct,
         metrics=metrics,
-        paths=[*direct, *others],
+        paths=paths,
         title="prefixgate",
         version=VERSION,
         lifespan=lifespan,
-        docs_url=None,  # its page loads scripts from elsewhere
-        redoc_url=None,
+        openapi_url=None,  # with it go the pages that show it, which load scripts from elsewhere
         redirect_slashes=False,  # it would send clients wherever their own Host header says
     )
     app.state.accounting = accounting
     app.state.is_settled = prompts.warmer.is_settled if prompts else lambda: True
     app.router.routes.extend(routes)
     app.include_router(admin)
+    answer_errors(app, served)
     return app

@@ -6,7 +6,7 @@ name, a limit to the body, and an answer to what goes wrong. They are plain ASGI
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 from fastapi import FastAPI
@@ -14,7 +14,7 @@ from starlette.middleware import Middleware
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway.error_answers import answer_errors, error_response, is_foreseen
+from gateway.error_answers import error_response, is_foreseen
 from gateway.metrics import GatewayMetrics
 from gateway.middleware import BodyLimit, RequestContext
 
@@ -23,22 +23,21 @@ class DirectApp(FastAPI):
     """Answers POST requests of some paths by itself, and all others as FastAPI does.
 
     Args:
-        direct: what answers, by path; they are routes as well, for whoever asks by another method.
+        direct: those paths, and what answers; they are routes as well, for whoever asks by another method.
         metrics: where answers are counted.
         paths: that are counted by their names.
         options: of FastAPI.
     """
 
     def __init__(
-        self, direct: Mapping[str, ASGIApp], *, metrics: GatewayMetrics, paths: list[str], **options: Any
+        self, direct: Sequence[Route], *, metrics: GatewayMetrics, paths: Sequence[str], **options: Any
     ) -> None:
         around = [Middleware(RequestContext, metrics=metrics, paths=paths), Middleware(BodyLimit)]
         super().__init__(middleware=around, **options)
-        answer_errors(self)
-        self.router.routes.extend(Route(path, endpoint, methods=["POST"]) for path, endpoint in direct.items())
+        self.router.routes.extend(direct)
         self._direct = {
-            path: RequestContext(_AnsweredErrors(BodyLimit(endpoint)), metrics=metrics, paths=paths)
-            for path, endpoint in direct.items()
+            route.path: RequestContext(_AnsweredErrors(BodyLimit(route.endpoint)), metrics=metrics, paths=paths)
+            for route in direct
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

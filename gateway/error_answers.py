@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import BaseRoute, Match, Route
+from starlette.types import Scope
 
 from gateway.backends.base import BackendError
 from gateway.error_shapes import error_body
@@ -18,10 +21,20 @@ logger = logging.getLogger(__name__)
 _FORESEEN = (GatewayError, BackendError, HTTPException)
 
 
-def answer_errors(app: Starlette) -> None:
+def answer_errors(app: Starlette, routes: Sequence[BaseRoute]) -> None:
     """Have an application answer errors in the shape of the provider whose path was asked."""
+
+    async def answer(request: Request, error: Exception) -> Response:
+        response = error_response(request.method, request.url.path, error)
+        if response.status_code == 405:
+            response.headers["allow"] = ", ".join(sorted(_methods(routes, request.scope)))
+        if not is_foreseen(error):
+            # Unforeseen errors are answered outside of the middleware that names requests.
+            response.headers["x-request-id"] = request.scope["state"]["request_id"]
+        return response
+
     for kind in (*_FORESEEN, Exception):
-        app.add_exception_handler(kind, _answer_error)
+        app.add_exception_handler(kind, answer)
 
 
 def is_foreseen(error: Exception) -> bool:
@@ -40,9 +53,7 @@ def error_response(method: str, path: str, error: Exception) -> Response:
     return Response(error_body(problem, path), problem.status, headers, media_type="application/json")
 
 
-async def _answer_error(request: Request, error: Exception) -> Response:
-    response = error_response(request.method, request.url.path, error)
-    if not is_foreseen(error):
-        # Unforeseen errors are answered outside of the middleware that names requests.
-        response.headers["x-request-id"] = request.scope["state"]["request_id"]
-    return response
+def _methods(routes: Sequence[BaseRoute], scope: Scope) -> set[str]:
+    """All that a path takes: the route that refuses names only its own."""
+    matching = (route for route in routes if isinstance(route, Route) and route.matches(scope)[0] is not Match.NONE)
+    return {method for route in matching for method in route.methods or ()}

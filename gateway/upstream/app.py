@@ -9,10 +9,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, FastAPI, Header
 from starlette.routing import Route
-from starlette.types import ASGIApp
 
 from gateway.auth import Authenticator, KeyStore, NoKeys
 from gateway.direct import DirectApp
+from gateway.error_answers import answer_errors
 from gateway.limits.limiter import Limiter
 from gateway.limits.limits import LimitBook
 from gateway.normalize.memory import TurnMemory
@@ -20,6 +20,9 @@ from gateway.normalize.modes import RuleModes
 from gateway.normalize.registry import RuleRegistry
 from gateway.normalize.rule import Mode, RuleClass
 from gateway.normalize.rules import built_in_rules
+from gateway.openapi.admin_stored import ADMIN_STORED
+from gateway.openapi.document import description_route
+from gateway.openapi.endpoints import PROXIED
 from gateway.reception import Reception
 from gateway.routes.admin_keys import add_key_routes, add_tenant_routes
 from gateway.routes.admin_limits import add_limit_routes
@@ -80,10 +83,12 @@ def create_upstream_app(
     )
     ingress = UpstreamIngress(modes, threads, TurnMemory(max_bytes=settings.turn_memory))
     services = ProxyServices(reception, pool, ingress, metrics)
-    direct: dict[str, ASGIApp] = {endpoint.route: Relay(services, endpoint) for endpoint in ENDPOINTS}
+    direct = [Route(endpoint.route, Relay(services, endpoint), methods=["POST"]) for endpoint in ENDPOINTS]
     routes = UpstreamSystemRoutes(pool, authenticator, metrics).routes()
     admin = _admin_router(authenticator, modes, limit_book, store)
-    others = [route.path for route in [*routes, *admin.routes] if isinstance(route, Route) and "{" not in route.path]
+    routes.append(description_route([*direct, *routes, *admin.routes], (*PROXIED, *ADMIN_STORED)))
+    served = [*direct, *routes, *admin.routes]
+    paths = [route.path for route in served if isinstance(route, Route) and "{" not in route.path]
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -101,17 +106,17 @@ def create_upstream_app(
     app = DirectApp(
         direct,
         metrics=metrics.gateway,
-        paths=[*direct, *others],
+        paths=paths,
         title="prefixgate",
         version=VERSION,
         lifespan=lifespan,
-        docs_url=None,
-        redoc_url=None,
+        openapi_url=None,
         redirect_slashes=False,
     )
     app.state.is_settled = lambda: True
     app.router.routes.extend(routes)
     app.include_router(admin)
+    answer_errors(app, served)
     return app
 
 

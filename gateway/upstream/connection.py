@@ -70,7 +70,7 @@ class UpstreamConnection:
         self._connect_seconds = connect_seconds
         self._session: aiohttp.ClientSession | None = None
 
-    async def send(self, method: str, url: str, headers: RawHeaders, body: bytes) -> UpstreamResponse:
+    async def send(self, method: str, address: str, headers: RawHeaders, body: bytes) -> UpstreamResponse:
         """Send a request, and wait for the head of its answer.
 
         Raises: ConnectError: the server cannot be reached; TransportError: it broke.
@@ -79,7 +79,7 @@ class UpstreamConnection:
         with _named_failure():
             response = await session.request(
                 method,
-                URL(url, encoded=True),
+                URL(address, encoded=True),
                 headers=[(name.decode(), value.decode(errors="surrogateescape")) for name, value in headers],
                 data=(body if len(body) < _MAX_ONE_WRITE_BYTES else io.BytesIO(body)) or None,
                 allow_redirects=False,
