@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
@@ -27,6 +26,7 @@ from gateway.errors import GatewayError, ModelNotFoundError, problem_of, shown
 from gateway.explain.diagnostics import Diagnostics
 from gateway.explain.records import PromptRecord
 from gateway.explain.request import DiagnosticsRequest
+from gateway.ids import RandomIds
 from gateway.ingress import Ingress, PreparedPrompt
 from gateway.joined import generate_all
 from gateway.limits.limiter import Limiter, Ticket
@@ -159,6 +159,7 @@ class Serving(Generic[RequestT]):
             services.clock,
         )
         self._logger = logging.getLogger(f"gateway.{endpoint.name}")
+        self._ids = RandomIds()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -170,7 +171,7 @@ class Serving(Generic[RequestT]):
         request = await self._reception.read(arrival, receive, self._endpoint.parse)
         services.check_model(request.model, identity)
         services.metrics.count_unknown_fields(request.unknown_fields)
-        entry.completion_id = self._endpoint.id_prefix + uuid.uuid4().hex
+        entry.completion_id = self._endpoint.id_prefix + self._ids.next()
         services.recent.note(entry.request_id, entry.completion_id)
         stream = EventStream(send, services.clock)
         tick = services.ping_seconds / 3

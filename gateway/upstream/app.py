@@ -8,14 +8,13 @@ from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, FastAPI, Header
-from starlette.middleware import Middleware
 from starlette.routing import Route
 
 from gateway.auth import Authenticator, KeyStore, NoKeys
+from gateway.direct import DirectApp
 from gateway.error_answers import answer_errors
 from gateway.limits.limiter import Limiter
 from gateway.limits.limits import LimitBook
-from gateway.middleware import BodyLimit, RequestContext
 from gateway.normalize.memory import TurnMemory
 from gateway.normalize.modes import RuleModes
 from gateway.normalize.registry import RuleRegistry
@@ -84,13 +83,11 @@ def create_upstream_app(
     )
     ingress = UpstreamIngress(modes, threads, TurnMemory(max_bytes=settings.turn_memory))
     services = ProxyServices(reception, pool, ingress, metrics)
-    routes = [
-        *(Route(endpoint.route, Relay(services, endpoint), methods=["POST"]) for endpoint in ENDPOINTS),
-        *UpstreamSystemRoutes(pool, authenticator, metrics).routes(),
-    ]
+    direct = [Route(endpoint.route, Relay(services, endpoint), methods=["POST"]) for endpoint in ENDPOINTS]
+    routes = UpstreamSystemRoutes(pool, authenticator, metrics).routes()
     admin = _admin_router(authenticator, modes, limit_book, store)
-    routes.append(description_route([*routes, *admin.routes], (*PROXIED, *ADMIN_STORED)))
-    served = [*routes, *admin.routes]
+    routes.append(description_route([*direct, *routes, *admin.routes], (*PROXIED, *ADMIN_STORED)))
+    served = [*direct, *routes, *admin.routes]
     paths = [route.path for route in served if isinstance(route, Route) and "{" not in route.path]
 
     @asynccontextmanager
@@ -106,13 +103,15 @@ def create_upstream_app(
             if store is not None:
                 await store.stop()
 
-    app = FastAPI(
+    app = DirectApp(
+        direct,
+        metrics=metrics.gateway,
+        paths=paths,
         title="prefixgate",
         version=VERSION,
         lifespan=lifespan,
         openapi_url=None,
         redirect_slashes=False,
-        middleware=[Middleware(RequestContext, metrics=metrics.gateway, paths=paths), Middleware(BodyLimit)],
     )
     app.state.is_settled = lambda: True
     app.router.routes.extend(routes)

@@ -162,7 +162,10 @@ class UpstreamPool:
         The same key gives the same first one as long as it answers; where one is added or falls out, only its own keys
         move. Source: Thaler and Ravishankar, rendezvous hashing, 1998.
         """
-        return sorted(self.upstreams, key=lambda upstream: (not upstream.is_up, _weight(key, upstream.name)))
+        if len(self.upstreams) == 1:
+            return list(self.upstreams)
+        digest = hashlib.blake2b(key, digest_size=32).digest()
+        return sorted(self.upstreams, key=lambda upstream: (not upstream.is_up, _weight(digest, upstream.name)))
 
     async def send(
         self, order: Sequence[Upstream], method: str, path: str, headers: Callable[[Upstream], RawHeaders], body: bytes
@@ -198,5 +201,5 @@ class UpstreamPool:
             await self._probe()
 
 
-def _weight(key: bytes, name: str) -> bytes:
-    return hashlib.blake2b(name.encode(), key=hashlib.blake2b(key, digest_size=32).digest(), digest_size=8).digest()
+def _weight(digest: bytes, name: str) -> bytes:
+    return hashlib.blake2b(name.encode(), key=digest, digest_size=8).digest()
