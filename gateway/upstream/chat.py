@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from gateway import checks
+from gateway.accounting.accounting import Origin
 from gateway.auth import Identity
 from gateway.chat_request import json_object
 from gateway.conversation import Conversation
@@ -55,6 +56,8 @@ class Outgoing:
     """Names of those that fired; `unread` where the messages are of a kind that only the upstream knows."""
     affinity: bytes
     """Equal for chats with the same system head and tools; without both, for those of the same first turn."""
+    origin: Origin | None = None
+    """The chat before and after the rules; None: it was not read as one."""
     next_turn: NextTurn | None = None
     """Remembers the answer; None: it is not to be remembered."""
 
@@ -83,13 +86,15 @@ class UpstreamIngress:
             return Outgoing(body, _UNREAD, _digest(identity, chat.fields.get("messages")))
         memory = Recollection(self._memory, identity.scope)
         rules = self._modes.rule_set(identity.tenant, endpoint.route, only=form.rules)
-        normalized = rules.normalize(conversation, Context(identity.scope, memory))
+        context = Context(identity.scope, memory)
+        normalized = rules.normalize(conversation, context)
         canonical = normalized.conversation
         if normalized.fired:
             body = orjson.dumps(form.write(chat.fields, canonical))
         remembers = REMEMBERING & (rules.on | rules.audit) and canonical.messages[-1].role != "assistant"
         next_turn = memory.next_turn(canonical, normalized.audited) if remembers else None
-        return Outgoing(body, normalized.fired, _affinity(identity, canonical), next_turn)
+        origin = Origin(normalized, rules, context)
+        return Outgoing(body, normalized.fired, _affinity(identity, canonical), origin, next_turn)
 
 
 def parse_body(body: bytes, *, needs_model: bool = True) -> UpstreamBody:
