@@ -41,6 +41,8 @@ from gateway.prompts.registry import PromptRegistry
 from gateway.prompts.warming import Warmer
 from gateway.recent import RecentRequests
 from gateway.rendering import PromptRenderer
+from gateway.responses import PATH as RESPONSES_PATH
+from gateway.responses import Responses
 from gateway.routes.admin import admin_router
 from gateway.routes.system import SystemRoutes
 from gateway.serving import PING_SECONDS, Services, Serving
@@ -134,6 +136,7 @@ def create_app(
     routes = [
         Route(CHAT_PATH, Serving(services, ChatCompletions()), methods=["POST"]),
         Route(COMPLETIONS_PATH, Serving(services, Completions(tokenizer)), methods=["POST"]),
+        Route(RESPONSES_PATH, Serving(services, Responses()), methods=["POST"]),
         Route(MESSAGES_PATH, Serving(services, Messages()), methods=["POST"]),
         Route(COUNT_PATH, Lookup(services, TokenCount(services)), methods=["POST"]),
         Route("/tokenize", Lookup(services, tokens.tokenize), methods=["POST"]),

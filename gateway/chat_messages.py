@@ -96,19 +96,20 @@ def _tool_calls(field: str, value: object, role: str) -> None:
         checks.text(f"{field}[{index}].id", call.get("id"))
         function = checks.mapping(f"{field}[{index}].function", call.get("function"))
         _name(f"{field}[{index}].function.name", function.get("name"))
-        _arguments(f"{field}[{index}].function.arguments", function.get("arguments"))
+        check_arguments(f"{field}[{index}].function.arguments", function.get("arguments"))
 
 
-def _arguments(field: str, value: object) -> None:
+def check_arguments(field: str, value: object) -> str:
     """Check JSON in a text, which the template gets as an object; what is no JSON stays text and is not looked into."""
     text = checks.text(field, value)
     if text.count("{") + text.count("[") <= checks.MAX_DEPTH:
-        return  # nearly always, and without parsing it twice
+        return text  # nearly always, and without parsing it twice
     try:
         checks.shallow(field, orjson.loads(text))
     except orjson.JSONDecodeError as error:
         if "depth" in error.msg:  # deeper than orjson goes
             checks.refuse_depth(field)
+    return text
 
 
 def _name(field: str, value: object) -> None:

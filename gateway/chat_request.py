@@ -108,6 +108,8 @@ class ChatRequest:
     frequency_penalty: float = 0.0
     num_logprobs: int | None = None
     """So many of the likeliest tokens to tell of with each one; None: no log probabilities."""
+    is_max_tokens_a_bound: bool = False
+    """Whether more than there is room for means all the room; else it is an error."""
 
 
 def parse_chat_request(body: bytes) -> ChatRequest:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
+from gateway import messages_content, responses_content
 from gateway.auth import Identity
 from gateway.backends.base import ModelInfo
 from gateway.chat_request import conversation_of
@@ -25,8 +26,20 @@ from gateway.normalize.volatile_kinds import volatile_candidates
 from gateway.rendering import PromptRenderer
 from prefixcache.hashing import namespace
 
-ENDPOINTS: Mapping[str, str] = {"chat.completions": "/v1/chat/completions"}
-"""Name of an endpoint -> its route."""
+
+class _Form(NamedTuple):
+    """A form of bodies."""
+
+    route: str
+    read: Callable[[Mapping[str, Any]], Conversation]
+
+
+FORMS: Mapping[str, _Form] = {
+    "chat.completions": _Form("/v1/chat/completions", conversation_of),
+    "messages": _Form("/v1/messages", messages_content.read_conversation),
+    "responses": _Form("/v1/responses", responses_content.read_conversation),
+}
+"""By the name of the endpoint."""
 
 Json = dict[str, Any]
 
@@ -37,6 +50,7 @@ class DryRunRequest:
 
     body: Json
     endpoint: str = "chat.completions"
+    """Whose form the body has, and the earlier ones; and whose rules run."""
     tenant: str = "default"
     """Any label; no tenant of this name has to exist."""
     mode: Mode = Mode.ON
@@ -64,15 +78,16 @@ class DryRun:
 
         Raises: InvalidRequestError: the body is none, a rule does not exist, or a parameter is wrong.
         """
-        choices = self._modes.resolved(request.tenant, _route(request.endpoint))
+        form = _form(request.endpoint)
+        choices = self._modes.resolved(request.tenant, form.route)
         for name, choice in request.choices.items():
             self._modes.check_named(Place(EVERY, EVERY, name), choice)
         rules = self._modes.registry.rule_set(_in_mode({**choices, **request.choices}, request.mode))
         scope = Identity(request.tenant).scope
         memory = TurnMemory()
-        earlier = [_conversation(f"history[{index}]", body) for index, body in enumerate(request.history)]
+        earlier = [_conversation(f"history[{index}]", body, form) for index, body in enumerate(request.history)]
         remember_history(earlier, rules, memory=memory, scope=scope)
-        raw = _conversation("body", request.body)
+        raw = _conversation("body", request.body, form)
         canonical = rules.normalize(raw, Context(scope, Recollection(memory, scope))).conversation
         rendered = self._rendered(canonical, model)
         report = self._report(rules, raw, Context(scope, Recollection(memory, scope)))
@@ -129,13 +144,13 @@ def _could_move(canonical: Conversation, rendered: Json) -> str | None:
     return f"could move {found}: where it changes, up to {num_tokens} tokens are lost"
 
 
-def _route(endpoint: str) -> str:
-    route = ENDPOINTS.get(endpoint)
-    if route is None:
+def _form(endpoint: str) -> _Form:
+    form = FORMS.get(endpoint)
+    if form is None:
         raise InvalidRequestError(
-            f"endpoint: got {shown(endpoint)}, wanted one of {', '.join(ENDPOINTS)}", param="endpoint"
+            f"endpoint: got {shown(endpoint)}, wanted one of {', '.join(FORMS)}", param="endpoint"
         )
-    return route
+    return form
 
 
 def _in_mode(choices: Mapping[str, Choice], mode: Mode) -> Mapping[str, Choice]:
@@ -147,10 +162,10 @@ def _in_mode(choices: Mapping[str, Choice], mode: Mode) -> Mapping[str, Choice]:
     }
 
 
-def _conversation(name: str, body: Json) -> Conversation:
+def _conversation(name: str, body: Json, form: _Form) -> Conversation:
     """Check a body; an error names the field inside it."""
     try:
-        return conversation_of({field: value for field, value in body.items() if value is not None})
+        return form.read({field: value for field, value in body.items() if value is not None})
     except InvalidRequestError as error:
         raise InvalidRequestError(f"{name}.{error}", param=f"{name}.{error.param}") from error
 

@@ -25,7 +25,7 @@ from gateway.prefix import PrefixHasher
 from gateway.prompts.matching import HeadIndex
 from gateway.prompts.registered import RegisteredPrompts, RegisteredVersion
 from gateway.prompts.registry import PromptRegistry
-from gateway.rendering import PromptRenderer, RenderedPrompt
+from gateway.rendering import PromptRenderer, RenderedPrompt, WrittenPrompt
 from gateway.threads import PromptThreads
 from gateway.tokenizer import TokenArray
 
@@ -103,7 +103,9 @@ class Ingress:
         canonical = await self._threads.run(num_bytes, _normalize, rules, conversation, memory, slots)
         if named is None and self._prompts is not None:
             self._prompts.see(conversation, canonical.origin.normalized.conversation, identity)
-        prepared = await self._threads.run(num_bytes, self._prepare, request_id, chat, canonical, identity, model)
+        written, num_new = await self._threads.run(num_bytes, self._write, canonical, identity, model.max_model_len)
+        arguments = (request_id, chat, canonical, written, identity, model)
+        prepared = await self._threads.run(num_bytes, self._prepare, *arguments, num_new_chars=num_new)
         return prepared if named is None else replace(prepared, prompt_id=named.prompt.id)
 
     async def prepare_plain(
@@ -120,7 +122,8 @@ class Ingress:
         Raises: ContextLengthError: it does not fit.
         """
         arguments = (request_id, tokenize, options, identity, model)
-        return await self._threads.run(options.num_body_bytes, self._prepare_plain, *arguments)
+        num_bytes = options.num_body_bytes
+        return await self._threads.run(num_bytes, self._prepare_plain, *arguments, num_new_chars=num_bytes)
 
     async def token_ids(
         self, conversation: Conversation, num_bytes: int, *, route: str, identity: Identity
@@ -133,24 +136,32 @@ class Ingress:
         rules = self._modes.rule_set(identity.tenant, route, None)
         memory = Recollection(self._memory, identity.scope)
         canonical = await self._threads.run(num_bytes, _normalize, rules, conversation, memory, {})
-        return (await self._threads.run(num_bytes, self._render, canonical, identity, None)).token_ids
+        written, num_new = await self._threads.run(num_bytes, self._write, canonical, identity, None)
+        arguments = (written, canonical, identity)
+        return (await self._threads.run(num_bytes, self._tokenize, *arguments, num_new_chars=num_new)).token_ids
 
-    def _render(self, canonical: _Canonical, identity: Identity, max_model_len: int | None) -> RenderedPrompt:
-        return self._renderer.render(
-            canonical.origin.normalized.conversation,
-            tenant=identity.tenant,
-            max_model_len=max_model_len,
-            spans=canonical.written_ids,
-        )
+    def _write(self, canonical: _Canonical, identity: Identity, max_model_len: int | None) -> tuple[WrittenPrompt, int]:
+        """Render, and tell how many characters are to be tokenized."""
+        written = self._renderer.write(canonical.origin.normalized.conversation, max_model_len=max_model_len)
+        return written, self._renderer.num_new_chars(written, tenant=identity.tenant)
+
+    def _tokenize(self, written: WrittenPrompt, canonical: _Canonical, identity: Identity) -> RenderedPrompt:
+        return self._renderer.tokenize(written, tenant=identity.tenant, spans=canonical.written_ids)
 
     def _named(self, reference: PromptReference, identity: Identity) -> RegisteredVersion:
         prompts = self._prompts.registered if self._prompts else RegisteredPrompts()
         return prompts.find(reference, identity.tenant)
 
     def _prepare(
-        self, request_id: str, chat: ChatRequest, canonical: _Canonical, identity: Identity, model: ModelInfo
+        self,
+        request_id: str,
+        chat: ChatRequest,
+        canonical: _Canonical,
+        written: WrittenPrompt,
+        identity: Identity,
+        model: ModelInfo,
     ) -> PreparedPrompt:
-        rendered = self._render(canonical, identity, model.max_model_len)
+        rendered = self._tokenize(written, canonical, identity)
         token_ids = rendered.token_ids
         if not len(token_ids):
             raise InvalidRequestError(
@@ -249,10 +260,10 @@ def _fit(num_prompt_tokens: int, chat: ChatRequest, field: str, max_model_len: i
         )
     if chat.max_tokens is None:
         return room
-    if chat.max_tokens > room:
+    if chat.max_tokens > room and not chat.is_max_tokens_a_bound:
         raise ContextLengthError(
             f"{chat.max_tokens_field}: got {chat.max_tokens}, wanted at most {room}: the prompt has "
             f"{num_prompt_tokens} tokens and the model takes {max_model_len}, prompt and answer together",
             param=chat.max_tokens_field,
         )
-    return chat.max_tokens
+    return min(chat.max_tokens, room)

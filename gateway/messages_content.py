@@ -20,7 +20,7 @@ ROLES = ("user", "assistant")
 
 _TOOL_FIELDS = frozenset({"name", "description", "input_schema", "cache_control", "type"})
 _KEPT_FIELDS = ("model", "chat_template_kwargs")
-"""Of the body: the others change no token."""
+"""Of the body: beside `metadata.user_id`, which tells conversations apart, the others change no token."""
 
 
 def read_conversation(fields: Mapping[str, Any]) -> Conversation:
@@ -34,6 +34,9 @@ def read_conversation(fields: Mapping[str, Any]) -> Conversation:
     for index, entry in enumerate(checks.sequence("messages", fields["messages"], most=MAX_MESSAGES, least=1)):
         messages += _turn(f"messages[{index}]", entry)
     kept = {name: fields[name] for name in _KEPT_FIELDS if name in fields}
+    user_id = checks.mapping("metadata", fields.get("metadata", {})).get("user_id")
+    if user_id is not None:
+        kept["user"] = checks.text("metadata.user_id", user_id)
     return Conversation(tuple(messages), _tools(fields.get("tools")), kept)
 
 

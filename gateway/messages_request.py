@@ -36,7 +36,8 @@ def parse_messages_request(body: bytes) -> ChatRequest:
     options = {name: value for name, value in fields.items() if name in _SAME | _EXTENSIONS}
     request = request_of(options, lambda _: read_conversation(fields), num_body_bytes=len(body))
     unknown = tuple(name for name in fields if name not in _SAME | _OWN | _EXTENSIONS)
-    return replace(request, stops=_stops(fields), unknown_fields=unknown)
+    # Clients always send a max_tokens, and often that of a large model: it bounds the answer and asks for nothing.
+    return replace(request, stops=_stops(fields), unknown_fields=unknown, is_max_tokens_a_bound=True)
 
 
 def parse_count_request(body: bytes) -> tuple[str, Conversation]:

@@ -65,17 +65,18 @@ class MessagesWire:
     def _message(self, content: list[dict[str, Any]], num_tokens: int, **reason: str | None) -> dict[str, Any]:
         head = self._head
         start = {"id": head.completion_id, "type": "message", "role": "assistant", "model": head.model}
-        return {**start, "content": content, **reason, "usage": self._usage(num_tokens), **head.diagnostics}
+        usage = self._usage(num_tokens)
+        written = {"ephemeral_5m_input_tokens": usage["cache_creation_input_tokens"], "ephemeral_1h_input_tokens": 0}
+        usage |= {"cache_creation": written, "service_tier": "standard"}
+        return {**start, "content": content, **reason, "usage": usage, **head.diagnostics}
 
-    def _usage(self, num_tokens: int) -> dict[str, int]:
+    def _usage(self, num_tokens: int) -> dict[str, Any]:
         """Count: the three kinds of input are the whole prompt, and what is written to the cache are full blocks."""
-        admission, size = self._head.admission, self._head.block_size
-        cached = admission.num_cached_tokens
-        written = max(0, admission.num_prompt_tokens // size * size - cached)
+        admission, written = self._head.admission, self._head.num_written_tokens
         return {
-            "input_tokens": admission.num_prompt_tokens - cached - written,
+            "input_tokens": admission.num_prompt_tokens - admission.num_cached_tokens - written,
             "cache_creation_input_tokens": written,
-            "cache_read_input_tokens": cached,
+            "cache_read_input_tokens": admission.num_cached_tokens,
             "output_tokens": num_tokens,
         }
 

@@ -75,6 +75,15 @@ class PieceEncoder:
                 pieces.append(Piece(piece, entry.token_ids, entry, is_first))
         return pieces
 
+    def num_new_chars(self, text: str, literals: Mapping[str, str], *, tenant: str | None) -> int:
+        """Count those that `encode` would tokenize, for nobody remembers their tokens."""
+        pieces = enumerate(self._cut(text, literals))
+        return sum(
+            len(piece)
+            for index, piece in pieces
+            if piece not in self._of_border and piece not in literals and not self._knows((tenant, index == 0, piece))
+        )
+
     def ends(self, piece: Piece) -> TokenArray:
         """Tell where each token of a piece ends in its text.
 
@@ -112,6 +121,9 @@ class PieceEncoder:
             if self._is_remembered(key):
                 self._memo.put(key, known[key], len(key[2]))
         return known
+
+    def _knows(self, key: _Key) -> bool:
+        return self._is_remembered(key) and key in self._memo
 
     def _is_remembered(self, key: _Key) -> bool:
         return self._pattern is not None and key[0] is not None

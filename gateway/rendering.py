@@ -140,8 +140,7 @@ class PromptRenderer:
 
         Raises: InvalidRequestError: the template refuses the conversation; ContextLengthError: it is far too long.
         """
-        written = self.write(conversation)
-        self._check_length(written, max_model_len)
+        written = self.write(conversation, max_model_len=max_model_len)
         return self.tokenize(written, tenant=tenant, spans=spans)
 
     def tokenize(
@@ -177,8 +176,15 @@ class PromptRenderer:
     def _lay_out(self, written: WrittenPrompt) -> Layout:
         return lay_out(written.text, written.messages, written.texts, written.tools, self._wording.headers)
 
-    def write(self, conversation: Conversation) -> WrittenPrompt:
-        """Render, with markers for what looks like a special token and is none."""
+    def num_new_chars(self, written: WrittenPrompt, *, tenant: str | None) -> int:
+        """Count the characters whose tokens nobody remembers: what tokenizing takes time for."""
+        return self._encoder.num_new_chars(written.text, written.literals, tenant=tenant)
+
+    def write(self, conversation: Conversation, *, max_model_len: int | None = None) -> WrittenPrompt:
+        """Render, with markers for what looks like a special token and is none.
+
+        Raises: as `render`.
+        """
         messages = [self._template_message(message) for message in conversation.messages]
         texts = [texts_of(message.content) for message in conversation.messages]
         switches = switches_of(conversation.fields, self._template.reserved)
@@ -194,7 +200,9 @@ class PromptRenderer:
             text = self._template.render(messages, tools, switches)
         else:
             text = self._continued(messages, tools, switches)
-        return WrittenPrompt(text, messages, texts, tools, switches, stand_for)
+        written = WrittenPrompt(text, messages, texts, tools, switches, stand_for)
+        self._check_length(written, max_model_len)
+        return written
 
     def _continued(
         self, messages: Sequence[Mapping[str, Any]], tools: PrintedArray, switches: Mapping[str, Any]

@@ -48,6 +48,10 @@ class TokenMemo:
             self._known.move_to_end(key)
             return found[0]
 
+    def __contains__(self, key: Hashable) -> bool:
+        with self._lock:
+            return key in self._known
+
     def put(self, key: Hashable, piece: KnownPiece, num_chars: int) -> None:
         """Keep a piece.
 

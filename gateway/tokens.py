@@ -44,7 +44,8 @@ class TokenEndpoints:
         fields = await self._fields(body, identity)
         if "tokens" not in fields:
             raise InvalidRequestError("tokens: missing, wanted an array of tokens", param="tokens")
-        return {"prompt": await self._services.threads.run(len(body), self._decoded, fields["tokens"])}
+        tokens, threads = fields["tokens"], self._services.threads
+        return {"prompt": await threads.run(len(body), self._decoded, tokens, num_new_chars=len(body))}
 
     def _decoded(self, value: object) -> str:
         tokenizer = self._services.tokenizer
@@ -60,7 +61,7 @@ class TokenEndpoints:
         text = checks.text("prompt", fields["prompt"])
         opens = _flag(fields, "add_special_tokens", default=True)
         encode = partial(encode_text, text, self._services.tokenizer, add_special_tokens=opens)
-        return await self._services.threads.run(len(text), encode)
+        return await self._services.threads.run(len(text), encode, num_new_chars=len(text))
 
     async def _of_chat(self, fields: dict[str, Any], num_bytes: int, identity: Identity) -> TokenArray:
         if not _flag(fields, "add_generation_prompt", default=True):

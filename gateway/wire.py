@@ -27,6 +27,13 @@ class AnswerHead:
     diagnostics: Mapping[str, Any]
     """Fields for the body; empty: none were asked for."""
 
+    @property
+    def num_written_tokens(self) -> int:
+        """Those of the prompt that are new in the cache: it keeps full blocks."""
+        admission = self.admission
+        full = admission.num_prompt_tokens // self.block_size * self.block_size
+        return max(0, full - admission.num_cached_tokens)
+
 
 class Wire(Protocol):
     """Prints the answers to one request: `whole`, or frames of a stream in the order of the methods below.

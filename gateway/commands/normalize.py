@@ -17,9 +17,10 @@ _SEPARATOR = "="
 
 def main(argv: Sequence[str]) -> int:
     """Try a body."""
-    command = AdminCommand("normalize", "What would become of a chat body: its canonical form, rules and tokens.")
+    command = AdminCommand("normalize", "What would become of a request body: its canonical form, rules and tokens.")
     parser = command.only_object(_normalize, _show)
-    parser.add_argument("file", metavar="FILE", help="JSON body of a chat; - reads stdin")
+    parser.add_argument("file", metavar="FILE", help="JSON body of a request; - reads stdin")
+    parser.add_argument("--endpoint", help="chat.completions, messages or responses (default: chat.completions)")
     parser.add_argument("--tenant", help="whose rules: a name, or any label (default: default)")
     parser.add_argument("--mode", choices=list(map(str, Mode)), help="off, audit or on (default: on)")
     parser.add_argument(
@@ -40,6 +41,7 @@ def _normalize(client: AdminClient, args: argparse.Namespace) -> Json:
     rules = [_rule(text) for text in args.rule] + [{"name": name, "enabled": False} for name in args.without]
     body = {
         "body": read_object(args.file, "FILE"),
+        "endpoint": args.endpoint,
         "tenant": args.tenant,
         "mode": args.mode,
         "history": read_array(args.history, "--history") if args.history else None,

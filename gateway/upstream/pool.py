@@ -13,10 +13,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import httpx
 from pydantic import SecretStr
 
 from gateway.errors import UpstreamUnreachableError
+from gateway.upstream.connection import ConnectError, TransportError, UpstreamConnection, UpstreamResponse
 from gateway.upstream.headers import RawHeaders
 from gateway.upstream.limits import Limits
 from gateway.upstream.options import UpstreamOptions
@@ -30,8 +30,6 @@ MAX_LOAD_RATIO = 1.5
 FREE_REQUESTS = 4
 """… but never with so few."""
 _PROBE_TIMEOUT_SECONDS = 3.0
-_KEEP_ALIVE_SECONDS = 4.0
-"""Below the 5 s after which uvicorn, and so vLLM, closes: a request on a connection that is just being closed fails."""
 _BUSY = 503
 _REFUSED = frozenset({401, 403})
 
@@ -67,12 +65,7 @@ class Upstream:
             self.own_headers.append((b"authorization", b"Bearer " + key.get_secret_value().encode()))
         self.is_up = False
         self.num_in_flight = 0
-        # Reading is timed by who reads; waiting for a connection never happens, for there is no limit to them.
-        self._client = httpx.AsyncClient(
-            timeout=httpx.Timeout(None, connect=timeouts.connect, write=timeouts.idle),
-            limits=httpx.Limits(max_connections=None, keepalive_expiry=_KEEP_ALIVE_SECONDS),
-            trust_env=False,  # a proxy of the environment is for reaching the world
-        )
+        self._connection = UpstreamConnection(connect_seconds=timeouts.connect)
 
     def url(self, path: str) -> str:
         """Give the address of a path of the gateway's: those outside of `/v1` are outside of the upstream's, too."""
@@ -80,13 +73,12 @@ class Upstream:
             return self.name + path.removeprefix("/v1")
         return self.name.removesuffix("/v1") + path
 
-    async def send(self, method: str, path: str, headers: RawHeaders, body: bytes) -> httpx.Response:
+    async def send(self, method: str, path: str, headers: RawHeaders, body: bytes) -> UpstreamResponse:
         """Send a request; the answer's body is still to be read, and closed.
 
-        Raises: httpx.TransportError: it cannot be reached, or broke.
+        Raises: ConnectError: it cannot be reached; TransportError: it broke.
         """
-        request = httpx.Request(method, self.url(path), headers=headers, content=body or None)
-        return await self._client.send(request, stream=True)
+        return await self._connection.send(method, self.url(path), headers, body)
 
     @contextmanager
     def working(self) -> Iterator[None]:
@@ -102,10 +94,10 @@ class Upstream:
         try:
             async with asyncio.timeout(_PROBE_TIMEOUT_SECONDS):
                 response = await self.send("GET", "/v1/models", self.own_headers, b"")
-                await response.aclose()
-                is_up = response.status_code < 500 and response.status_code not in _REFUSED
-                reason = f"it answers {response.status_code}"
-        except (httpx.TransportError, TimeoutError) as error:
+                response.close()
+                is_up = response.status < 500 and response.status not in _REFUSED
+                reason = f"it answers {response.status}"
+        except (TransportError, TimeoutError) as error:
             is_up, reason = False, str(error) or type(error).__name__
         self.note(is_up=is_up, reason=reason)
 
@@ -117,14 +109,14 @@ class Upstream:
 
     async def close(self) -> None:
         """Close its connections."""
-        await self._client.aclose()
+        await self._connection.close()
 
 
 class Sent(NamedTuple):
     """A request that an upstream took."""
 
     upstream: Upstream
-    response: httpx.Response
+    response: UpstreamResponse
 
 
 class UpstreamPool:
@@ -201,20 +193,20 @@ class UpstreamPool:
 
         Raises:
             UpstreamUnreachableError: none does.
-            httpx.TransportError: one broke when it may have begun to work on it.
+            TransportError: one broke when it may have begun to work on it.
         """
         for place, upstream in enumerate(order):
             if place:
                 self.num_retries += 1
             try:
                 response = await upstream.send(method, path, headers(upstream), body)
-            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-                upstream.note(is_up=False, reason=str(error) or type(error).__name__)
+            except ConnectError as error:
+                upstream.note(is_up=False, reason=str(error))
                 continue
-            if response.status_code == _BUSY and upstream is not order[-1]:
-                await response.aclose()
+            if response.status == _BUSY and upstream is not order[-1]:
+                response.close()
                 continue
-            if response.status_code < 500:
+            if response.status < 500:
                 upstream.note(is_up=True, reason="it answers")
             return Sent(upstream, response)
         raise UpstreamUnreachableError("no upstream could be reached; try again later")

@@ -14,7 +14,6 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 
-import httpx
 from starlette.types import Receive, Scope, Send
 
 from gateway.disconnect import run_until_disconnect
@@ -25,6 +24,7 @@ from gateway.reception import Arrival, Reception
 from gateway.request_entry import RequestEntry
 from gateway.upstream.books import Books, main_reason
 from gateway.upstream.chat import Outgoing, UpstreamIngress, most_tokens, parse_body
+from gateway.upstream.connection import TransportError, UpstreamResponse
 from gateway.upstream.endpoints import UpstreamEndpoint
 from gateway.upstream.foresight import Foreseen
 from gateway.upstream.headers import RawHeaders, forwarded, returned
@@ -144,25 +144,25 @@ class Relay:
         try:
             with order[0].working():
                 sent = await services.pool.send(order, "POST", self._endpoint.route, headers, task.outgoing.body)
-            services.metrics.count_answer(sent.upstream.name, sent.response.status_code)
+            services.metrics.count_answer(sent.upstream.name, sent.response.status)
             try:
                 with sent.upstream.working():
                     foreseen = None if looking is None else await looking
                     task.foreseen = foreseen and foreseen.at(sent.upstream.name)
                     yield sent
             finally:
-                await sent.response.aclose()
-        except httpx.TransportError as error:
-            logger.warning("an upstream broke: %s", str(error) or type(error).__name__)
+                sent.response.close()
+        except TransportError as error:
+            logger.warning("an upstream broke: %s", error)
             raise UpstreamFailedError("the upstream broke before its answer was complete") from error
         finally:
             if looking is not None:
                 looking.cancel()
 
-    async def _respond(self, task: _Task, response: httpx.Response, reader: AnswerReader, limit: Limit) -> None:
+    async def _respond(self, task: _Task, response: UpstreamResponse, reader: AnswerReader, limit: Limit) -> None:
         idle = self._services.pool.timeouts.idle
         pieces, num_bytes = [], 0
-        async for piece in response.aiter_raw():
+        async for piece in response.pieces():
             limit.allow(idle)
             pieces.append(piece)
             num_bytes += len(piece)
@@ -172,14 +172,14 @@ class Relay:
         body = b"".join(pieces)
         if "content-encoding" not in response.headers:
             reader.read_body(body)
-        self._note_status(task, response.status_code, reader)
+        self._note_status(task, response.status, reader)
         await self._start(task, response, reader, [(b"content-length", str(len(body)).encode())])
         await task.send({"type": "http.response.body", "body": body})
 
-    async def _stream(self, task: _Task, response: httpx.Response, reader: AnswerReader, limit: Limit) -> None:
+    async def _stream(self, task: _Task, response: UpstreamResponse, reader: AnswerReader, limit: Limit) -> None:
         services, send = self._services, task.send
         idle, is_readable = services.pool.timeouts.idle, "content-encoding" not in response.headers
-        pieces, is_complete = response.aiter_raw(), False
+        pieces, is_complete = response.pieces(), False
         async for piece in pieces:
             limit.allow(None)  # a slow client is no slow upstream
             if not task.is_started:
@@ -196,23 +196,23 @@ class Relay:
         limit.allow(None)
         if not task.is_started:
             await self._start(task, response, None)
-        self._note_status(task, response.status_code, reader)
+        self._note_status(task, response.status, reader)
         await send({"type": "http.response.body", "body": piece if is_complete else b""})
 
     async def _start(
-        self, task: _Task, response: httpx.Response, reader: AnswerReader | None, more: Headers | None = None
+        self, task: _Task, response: UpstreamResponse, reader: AnswerReader | None, more: Headers | None = None
     ) -> None:
         """Send the head of an answer; without a reader nothing of the answer is known yet."""
         task.is_started = True
         own = task.arrival.ticket.headers()
         names = {name for name, _ in own}
         headers = [
-            *(header for header in returned(response.headers.raw) if header[0] not in names),
+            *(header for header in returned(response.raw_headers) if header[0] not in names),
             *own,
             (b"x-prefixgate-cache", _cache_header(task, reader)),
             *(more or ()),
         ]
-        await task.send({"type": "http.response.start", "status": response.status_code, "headers": headers})
+        await task.send({"type": "http.response.start", "status": response.status, "headers": headers})
 
     async def _end_stream(self, task: _Task, reader: AnswerReader, error: GatewayError) -> None:
         logger.warning("failed while streaming: %s", error)
@@ -267,7 +267,7 @@ def _cache_header(task: _Task, reader: AnswerReader | None) -> bytes:
 async def _rest(pieces: AsyncIterator[bytes]) -> bytes:
     """Read what comes right behind the last event: nearly always nothing, and then the connection can be used again."""
     rest = []
-    with suppress(TimeoutError, httpx.TransportError):
+    with suppress(TimeoutError, TransportError):
         async with asyncio.timeout(_REST_SECONDS):
             rest += [piece async for piece in pieces]
     return b"".join(rest)

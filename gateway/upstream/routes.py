@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import httpx
 import orjson
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,6 +12,7 @@ from starlette.routing import BaseRoute, Route
 from gateway.auth import Authenticator, Identity
 from gateway.errors import UpstreamFailedError, UpstreamTimeoutError
 from gateway.routes.probes import Probes
+from gateway.upstream.connection import TransportError
 from gateway.upstream.headers import forwarded, returned
 from gateway.upstream.metrics import UpstreamMetrics
 from gateway.upstream.pool import UpstreamPool
@@ -71,15 +71,15 @@ class UpstreamSystemRoutes:
                     b"",
                 )
                 try:
-                    body = b"".join([piece async for piece in response.aiter_raw()])
+                    body = b"".join([piece async for piece in response.pieces()])
                 finally:
-                    await response.aclose()
-        except httpx.TransportError as error:
+                    response.close()
+        except TransportError as error:
             raise UpstreamFailedError("the upstream broke before its answer was complete") from error
         except TimeoutError as error:
             raise UpstreamTimeoutError("the upstream took too long to answer") from error
-        answer = Response(body, response.status_code)
-        answer.raw_headers += returned(response.headers.raw)
+        answer = Response(body, response.status)
+        answer.raw_headers += returned(response.raw_headers)
         return answer
 
 

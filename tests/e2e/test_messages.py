@@ -1,4 +1,4 @@
-"""One conversation through both providers' SDKs on the real model."""
+"""One conversation through three endpoints and both providers' SDKs on the real model."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ SYSTEM = "You are the friendly guide of a small museum of clocks, and answer in 
 QUESTION = "Name the capital of France."
 
 
-def test_a_conversation_has_the_same_tokens_and_the_same_cache_in_either_sdk(server: Server) -> None:
+def test_a_conversation_has_the_same_tokens_and_the_same_cache_everywhere(server: Server) -> None:
     with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client:
         first = client.chat.completions.create(
             model=MODEL,
             messages=[{"role": "system", "content": SYSTEM}, {"role": "user", "content": QUESTION}],
             temperature=0,
             max_tokens=30,
+        )
+        third = client.responses.create(
+            model=MODEL, instructions=SYSTEM, input=QUESTION, temperature=0, max_output_tokens=30
         )
     with anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0) as client:
         asked = {"model": MODEL, "system": SYSTEM, "messages": [{"role": "user", "content": QUESTION}]}
@@ -37,6 +40,9 @@ def test_a_conversation_has_the_same_tokens_and_the_same_cache_in_either_sdk(ser
     assert usage.cache_read_input_tokens > num_prompt_tokens // 2
     assert second.content[0].text == streamed.content[0].text == first.choices[0].message.content
     assert usage.output_tokens == first.usage.completion_tokens
+    assert third.output_text == first.choices[0].message.content
+    assert third.usage.input_tokens == num_prompt_tokens
+    assert third.usage.input_tokens_details.cached_tokens > num_prompt_tokens // 2
 
 
 def test_a_prompt_written_by_hand_shares_the_cache_of_the_chat(server: Server) -> None:

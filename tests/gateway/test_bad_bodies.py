@@ -28,7 +28,6 @@ MESSAGES: dict[str, tuple[dict[str, object], str]] = {
     "no-model": ({"max_tokens": 5, "messages": [USER]}, "model"),
     "no-max-tokens": (message(max_tokens=None), "max_tokens"),
     "max-tokens-zero": (message(max_tokens=0), "max_tokens"),
-    "answer-too-long": (message(max_tokens=512), "max_tokens"),
     "temperature-high": (message(temperature=1.1), "temperature"),
     "temperature-text": (message(temperature="hot"), "temperature"),
     "top-p-high": (message(top_p=1.1), "top_p"),
@@ -76,6 +75,8 @@ MESSAGES: dict[str, tuple[dict[str, object], str]] = {
     "tool-choice-text": (message(tool_choice="any"), "tool_choice"),
     "tool-choice-any": (message(tool_choice={"type": "any"}), "tool_choice.type"),
     "diagnostics": (message(diagnostics=5), "diagnostics"),
+    "metadata": (message(metadata=5), "metadata"),
+    "metadata-user": (message(metadata={"user_id": 5}), "metadata.user_id"),
 }
 
 
@@ -135,7 +136,8 @@ async def test_bad_field_of_a_completion_is_named(
 
 
 @pytest.mark.parametrize(
-    "path", ["/v1/completions", "/v1/messages", "/v1/messages/count_tokens", "/tokenize", "/detokenize"]
+    "path",
+    ["/v1/completions", "/v1/messages", "/v1/messages/count_tokens", "/v1/responses", "/tokenize", "/detokenize"],
 )
 @pytest.mark.parametrize(("body", "words"), BODIES.values(), ids=BODIES)
 async def test_bad_body_is_400_elsewhere_too(client: httpx.AsyncClient, path: str, body: bytes, words: str) -> None:

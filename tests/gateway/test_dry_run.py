@@ -118,6 +118,19 @@ async def test_scope_follows_tenant_model_and_images_and_nothing_else(admin: htt
     assert "messages[0].content[1].type: got 'image_url', wanted 'text'" in others[2]["render_error"]
 
 
+async def test_bodies_of_every_endpoint_are_tried(admin: httpx.AsyncClient) -> None:
+    chat = await dry(admin, body())
+    messages = await dry(
+        admin,
+        {"model": "any", "system": SYSTEM, "messages": [{"role": "user", "content": " hi \r\n"}], "max_tokens": None},
+        endpoint="messages",
+    )
+    responses = await dry(admin, {"model": "any", "instructions": SYSTEM, "input": " hi \r\n"}, endpoint="responses")
+    assert chat["canonical"] == messages["canonical"] == responses["canonical"]
+    assert chat["token_ids"] == messages["token_ids"] == responses["token_ids"]
+    assert chat["scope"] == messages["scope"] == responses["scope"]
+
+
 async def test_nothing_is_remembered_of_a_dry_run(admin: httpx.AsyncClient) -> None:
     turns = [*body()["messages"], {"role": "assistant", "content": "Yes. "}, {"role": "user", "content": "and?"}]
     echo = [*turns[:2], {"role": "assistant", "content": "Yes."}, turns[3]]
@@ -136,6 +149,12 @@ async def test_nothing_is_remembered_of_a_dry_run(admin: httpx.AsyncClient) -> N
         ({"body": {"messages": [{"role": "x"}]}}, "body.messages[0].role", "body.messages[0].role: got 'x'"),
         ({"body": body(), "history": [{}]}, "history[0].messages", "history[0].messages: missing"),
         ({"body": body(), "endpoint": "chat"}, "endpoint", "got 'chat', wanted one of chat.completions"),
+        ({"body": body(), "endpoint": "responses"}, "body.input", "body.input: missing"),
+        (
+            {"body": {"input": "x"}, "history": [body()], "endpoint": "responses"},
+            "history[0].input",
+            "history[0].input: missing",
+        ),
         ({"body": body(), "mode": "maybe"}, "mode", "got 'maybe'"),
         ({"body": body(), "rules": [{"name": "x"}]}, "rules.x", "rules.x: unknown, wanted one of"),
         ({"body": body(), "rules": [{"name": "drop_leading_bom"}] * 2}, "rules[1].name", "twice"),

@@ -3,20 +3,21 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from typing import Any
 
 import pytest
 
 from gateway.auth import Identity
 from gateway.backends.base import BackendUnavailableError
 from gateway.chat_request import parse_chat_request
-from gateway.conversation import Conversation, Message
+from gateway.conversation import Conversation
 from gateway.ingress import Ingress
 from gateway.normalize.modes import RuleModes
 from gateway.normalize.rules import built_in_rules
 from gateway.prefix import PrefixHasher
-from gateway.rendering import PromptRenderer, RenderedPrompt
+from gateway.rendering import PromptRenderer, RenderedPrompt, WrittenPrompt
 from gateway.template import ChatTemplate
-from gateway.threads import LARGE_FROM_BYTES, THREAD_FROM_BYTES, PromptThreads
+from gateway.threads import LARGE_FROM_BYTES, THREAD_FROM_BYTES, TOKENIZING_WEIGHT, PromptThreads
 from gateway.tokenizer import Tokenizer
 from tests.gateway.support.fake_backend import FakeBackend
 from tests.gateway.support.tiny_model import TOOL_TEMPLATE
@@ -56,8 +57,8 @@ async def test_large_prompts_hold_up_only_each_other_and_leave_when_their_client
 
 
 async def test_more_waiting_bytes_than_the_limit_are_refused_and_one_alone_never() -> None:
-    threads, gate = PromptThreads(max_waiting_bytes=10_000), threading.Event()
-    first = asyncio.create_task(threads.run(20_000, gate.wait, 20))
+    threads, gate = PromptThreads(max_waiting_bytes=50_000), threading.Event()
+    first = asyncio.create_task(threads.run(100_000, gate.wait, 20))
     await asyncio.sleep(0)
     with pytest.raises(BackendUnavailableError):
         await threads.run(THREAD_FROM_BYTES, thread_name)
@@ -69,33 +70,55 @@ async def test_more_waiting_bytes_than_the_limit_are_refused_and_one_alone_never
 
 
 class NamingRenderer(PromptRenderer):
-    name = ""
+    written_in = tokenized_in = ""
 
-    def render(self, conversation: Conversation, **_: object) -> RenderedPrompt:  # type: ignore[override]
-        self.name = thread_name()
-        return super().render(Conversation((Message("user", "hi"),)))
+    def write(self, conversation: Conversation, **_: object) -> WrittenPrompt:  # type: ignore[override]
+        self.written_in = thread_name()
+        return super().write(conversation)
+
+    def tokenize(self, written: WrittenPrompt, **options: Any) -> RenderedPrompt:
+        self.tokenized_in = thread_name()
+        return super().tokenize(written, **options)
 
 
-ARGUMENTS = json.dumps({"text": "a" * 5000})
-CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": ARGUMENTS}}
-TOOL = {"type": "function", "function": {"name": "f", "description": "a" * 5000}}
+LONG = "a" * THREAD_FROM_BYTES
+CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": json.dumps({"text": LONG})}}
+TOOL = {"type": "function", "function": {"name": "f", "description": LONG}}
 
 
 @pytest.mark.parametrize(
     "fields",
     [
-        {"messages": [{"role": "user", "content": "a" * 5000}]},
+        {"messages": [{"role": "user", "content": LONG}]},
         {"messages": [{"role": "assistant", "content": None, "tool_calls": [CALL]}]},
         {"messages": [{"role": "user", "content": "hi"}], "tools": [TOOL]},
-        {"messages": [{"role": "user", "content": "hi", "name": "me", "what": ["a"] * 5000}]},
+        {"messages": [{"role": "user", "content": "hi", "name": "me", "what": [LONG]}]},
     ],
     ids=["content", "tool-calls", "tools", "unknown"],
 )
 async def test_whatever_makes_a_body_long_is_prepared_in_a_thread(
     tokenizer: Tokenizer, backend: FakeBackend, fields: dict[str, object]
 ) -> None:
+    backend.max_model_len = 10**6
     renderer = NamingRenderer(ChatTemplate(TOOL_TEMPLATE, special_tokens={}), tokenizer)
+    await prepare(renderer, backend, fields)
+    assert (renderer.written_in, renderer.tokenized_in) == ("prompts", "prompts")
+
+
+async def test_much_new_text_is_tokenized_in_a_thread_and_text_that_is_known_is_not(
+    tokenizer: Tokenizer, backend: FakeBackend
+) -> None:
+    backend.max_model_len = 10**6
+    renderer = NamingRenderer(ChatTemplate(TOOL_TEMPLATE, special_tokens={"stop": "<|stop|>"}), tokenizer)
+    seen_in = []
+    for _ in range(2):
+        content = "a" * (THREAD_FROM_BYTES // TOKENIZING_WEIGHT)
+        await prepare(renderer, backend, {"messages": [{"role": "user", "content": content}]})
+        seen_in.append((renderer.written_in, renderer.tokenized_in))
+    assert seen_in == [("", "prompts"), ("", "")]
+
+
+async def prepare(renderer: PromptRenderer, backend: FakeBackend, fields: dict[str, object]) -> None:
     ingress = Ingress(RuleModes(built_in_rules()), renderer, PrefixHasher(), PromptThreads())
     chat = parse_chat_request(json.dumps({"model": "tiny", **fields}).encode())
     await ingress.prepare("1", chat, route="/", identity=Identity("a"), model=backend.model_info())
-    assert renderer.name == "prompts"

@@ -115,7 +115,8 @@ class HangingUp:
     num_chats: int = 0
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.num_chats += (await reader.readuntil(b"\r\n\r\n")).startswith(b"POST")
+        head = await reader.readuntil(b"\r\n\r\n")
+        self.num_chats += head.startswith(b"POST")
         writer.close()
 
 
