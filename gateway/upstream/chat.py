@@ -83,13 +83,13 @@ class UpstreamIngress:
         try:
             conversation = form.read(chat.fields)
         except InvalidRequestError:
-            return Outgoing(body, _UNREAD, _digest(identity, chat.fields.get("messages")))
+            return Outgoing(body, _UNREAD, _digest(identity, _beginning(chat.fields)))
         memory = Recollection(self._memory, identity.scope)
         rules = self._modes.rule_set(identity.tenant, endpoint.route, only=form.rules)
         context = Context(identity.scope, memory)
         normalized = rules.normalize(conversation, context)
         canonical = normalized.conversation
-        if normalized.fired:
+        if normalized.fired and form.write is not None:
             body = orjson.dumps(form.write(chat.fields, canonical))
         remembers = REMEMBERING & (rules.on | rules.audit) and canonical.messages[-1].role != "assistant"
         next_turn = memory.next_turn(canonical, normalized.audited) if remembers else None
@@ -125,7 +125,7 @@ def _beginning(fields: dict[str, Any]) -> object:
     """Give what prompts that can share a cache have alike."""
     if "instructions" in fields or "tools" in fields:
         return [fields.get("instructions"), fields.get("tools")]
-    said = fields.get("prompt", fields.get("input"))
+    said = next((fields[name] for name in ("messages", "prompt", "input") if name in fields), None)
     return said[:_BEGINNING_CHARS] if isinstance(said, str) else said[:1] if isinstance(said, list) else said
 
 

@@ -10,6 +10,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import orjson
 
@@ -18,7 +19,7 @@ from gateway.backends.base import BackendUnavailableError, ModelInfo
 from gateway.backends.control import ExplainedRequest, HashedPrompt
 from gateway.conversation import Conversation
 from gateway.errors import GatewayError
-from gateway.rendering import PromptRenderer, RenderedPrompt
+from gateway.rendering import PromptRenderer, RenderedPrompt, WrittenPrompt
 from gateway.threads import PromptThreads
 from gateway.upstream.estimate import EstimatedCache, Prediction, corrected
 from prefixcache.hashing import hash_blocks, namespace
@@ -93,7 +94,8 @@ class Foresight:
 
         Raises: GatewayError: it cannot be rendered, or is far too long.
         """
-        rendered = self._render(conversation, identity, model.max_model_len)
+        self._renderer.check(conversation)
+        rendered = self._renderer.render(conversation, tenant=identity.tenant, max_model_len=model.max_model_len)
         return self._hashed(rendered, conversation)
 
     async def look(
@@ -101,9 +103,9 @@ class Foresight:
     ) -> Foreseen | None:
         """Predict what an upstream will reuse of a chat; None: it cannot be told, for the prompt cannot be rendered."""
         try:
-            rendered = await self._threads.run(
-                num_bytes, self._render, conversation, identity, self._model.max_model_len
-            )
+            written, num_new = await self._threads.run(num_bytes, self._write, conversation, identity)
+            tokenize = partial(self._renderer.tokenize, tenant=identity.tenant)
+            rendered = await self._threads.run(num_bytes, tokenize, written, num_new_chars=num_new)
         except (GatewayError, BackendUnavailableError):
             return None
         except Exception:  # no chat fails because of what is only a guess
@@ -132,9 +134,11 @@ class Foresight:
         """Tell what was cached for an answered chat; None: not known (any more)."""
         return self._explained.get(request_id)
 
-    def _render(self, conversation: Conversation, identity: Identity, max_model_len: int) -> RenderedPrompt:
+    def _write(self, conversation: Conversation, identity: Identity) -> tuple[WrittenPrompt, int]:
+        """Render, and tell how many characters are to be tokenized."""
         self._renderer.check(conversation)
-        return self._renderer.render(conversation, tenant=identity.tenant, max_model_len=max_model_len)
+        written = self._renderer.write(conversation, max_model_len=self._model.max_model_len)
+        return written, self._renderer.num_new_chars(written, tenant=identity.tenant)
 
     def _hashed(self, rendered: RenderedPrompt, conversation: Conversation) -> HashedPrompt:
         token_ids = rendered.token_ids

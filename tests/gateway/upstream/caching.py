@@ -17,7 +17,7 @@ from prefixcache.interface import PrefixCacheConfig, Prompt, Scope
 from prefixcache.shadow import ShadowIndex
 from tests.gateway.upstream.mock import MockUpstream
 
-SCOPE = Scope(namespace({}, scope="public"), 0)
+BLOCK_SIZE = 8
 
 
 def renderer_of(files: ModelFiles) -> PromptRenderer:
@@ -26,7 +26,7 @@ def renderer_of(files: ModelFiles) -> PromptRenderer:
 
 @dataclass
 class CachingUpstream(MockUpstream):
-    """Reuses single tokens, and holds no more than it has room for."""
+    """Reuses full blocks of 8 tokens, and parts of them, of the same model; holds no more than it has room for."""
 
     files: ModelFiles | None = None
     num_blocks: int = 4096
@@ -38,14 +38,15 @@ class CachingUpstream(MockUpstream):
         self._renderer = renderer_of(self.files)
         self._cache = ShadowIndex[None](
             PrefixCacheConfig(
-                self.num_blocks, block_size=8, max_shared_ratio=1.0, growth_reserve=0, min_partial_tokens=1
+                self.num_blocks, block_size=BLOCK_SIZE, max_shared_ratio=1.0, growth_reserve=0, min_partial_tokens=1
             )
         )
 
     def answer(self, body: bytes) -> Sequence[bytes]:
         fields = json.loads(body)
         token_ids = self._renderer.token_ids(conversation_of(fields))
-        hit = self._cache.serve(Prompt(token_ids, b"", (SCOPE,), 0), None)
+        scope = Scope(namespace({"model": fields["model"]}, scope="public"), 0)
+        hit = self._cache.serve(Prompt(token_ids, b"", (scope,), 0), None)
         self.cached.append(0 if hit is None else hit.num_cached_tokens)
         usage = {"prompt_tokens": len(token_ids), "completion_tokens": 1}
         usage |= {"prompt_tokens_details": {"cached_tokens": self.cached[-1]}}

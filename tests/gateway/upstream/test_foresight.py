@@ -165,3 +165,16 @@ def test_a_tokenizer_is_for_upstreams(tmp_path: Path, capsys: pytest.CaptureFixt
     with pytest.raises(SystemExit):
         parse_options(["--tokenizer", str(tmp_path)])
     assert "--upstream" in capsys.readouterr().err
+
+
+async def test_responses_are_read_to_predict_and_sent_as_they_came(files: ModelFiles) -> None:
+    upstream = MockUpstream()
+    body = {"model": "m", "instructions": "Be kind.\r\n" + HEAD, "input": "hello"}
+    async with proxy_of(upstream, **settings_of(files)) as proxy:
+        first = told(await proxy.post("/v1/responses", body))
+        second = told(await proxy.post("/v1/responses", body))
+        unread = told(await proxy.post("/v1/responses", {**body, "previous_response_id": "resp_1"}))
+    assert (first["predicted"], first["rules"]) == ("0", "none")
+    assert int(second["predicted"]) > 16
+    assert ("predicted" in unread, unread["rules"]) == (False, "unread")
+    assert json.loads(upstream.bodies[0]) == body
