@@ -23,10 +23,12 @@ test-slow: $(STAMP) packages ## the tests that take minutes
 
 check: lint types imports test ## what CI runs
 
-lint: $(STAMP) ## ruff, codespell and the project's own rules
+lint: $(STAMP) ## ruff, codespell, the image, and the project's own rules
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/codespell
+	$(BIN)/hadolint Dockerfile
+	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec compose.yaml
 	$(BIN)/python -m tests.house_rules
 
 types: $(STAMP) ## mypy, strict

@@ -7,9 +7,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from engine.grammars import Grammar
 from engine.logit_edits import LogitEdits
 from engine.messages import SamplingParams, TokenLogprobs
 from prefixcache.interface import CopyOp
+
+MAX_SCORED_TOKENS = 128
+"""Of a prompt whose log probabilities are wanted, in one step: the logits of each take a row of the whole vocabulary."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,6 +35,10 @@ class ScheduledRequest:
     """True: the last new token is the last known one, so its logits give the next token."""
     edits: LogitEdits | None = None
     """Of its logits; None: they stay as they are."""
+    grammar: Grammar | None = None
+    """Which tokens may come next; None: all."""
+    targets: npt.NDArray[np.int32] | None = None
+    """[num_scored] the prompt's tokens behind its first new ones, whose log probabilities are wanted; None: nobody asks."""
 
     @property
     def num_new_tokens(self) -> int:
@@ -60,3 +68,5 @@ class StepOutput:
     """request_id -> why its numbers cannot be used (for example a non-finite logit)."""
     logprobs: dict[str, TokenLogprobs] = field(default_factory=dict)
     """request_id -> how likely its token was, for the requests that ask."""
+    prompt_logprobs: dict[str, list[TokenLogprobs]] = field(default_factory=dict)
+    """request_id -> how likely its `targets` were, one a token."""

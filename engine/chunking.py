@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from engine.batch import MAX_SCORED_TOKENS
 from engine.config import SchedulerConfig
 from engine.request import Request
 from engine.step_cost import StepCost
@@ -55,7 +56,7 @@ class Chunker:
         if self._config.deterministic:
             chunk = min(wanted, limit - request.num_computed_tokens % limit)
             return chunk if chunk <= budget.tokens else 0
-        chunk = min(wanted, budget.tokens, limit or wanted)
+        chunk = min(wanted, budget.tokens, limit or wanted, wanted if request.is_scored else MAX_SCORED_TOKENS)
         within = self._cost.tokens_within(budget.seconds, request.num_computed_tokens)
         if within < chunk and within < MIN_CHUNK:
             return 0 if budget.used else min(chunk, MIN_CHUNK)

@@ -100,7 +100,9 @@ class DecodeGraphs:
         bucket = _Bucket(tokens, tuple(plans.values()), step)
         nobody = np.zeros(0, dtype=np.int64)
         self._fill(
-            bucket, size, StepInputs(nobody, nobody, nobody, PagedBatch(nobody, nobody, nobody, nobody[:, None]))
+            bucket,
+            size,
+            StepInputs(nobody, nobody, nobody, nobody, PagedBatch(nobody, nobody, nobody, nobody[:, None])),
         )
         return _Bucket(tokens, bucket.plans, capture(step))
 

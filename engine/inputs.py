@@ -21,6 +21,8 @@ class StepInputs:
     """[num_tokens]."""
     sample_rows: IntArray
     """[num_sampled]: last row of each request with `sample`, in the order of the requests."""
+    scored_rows: IntArray
+    """[num_scored]: rows whose logits tell how likely the prompt's next token was, likewise."""
     paged: PagedBatch
     """Where the rows write and what they read."""
 
@@ -46,10 +48,13 @@ def build_inputs(requests: Sequence[ScheduledRequest], block_size: int) -> StepI
     positions = np.arange(query_start_loc[-1]) - query_start_loc[owner] + num_computed[owner]
     block_index, offset = np.divmod(positions, block_size)
     slot_mapping = block_tables[owner, block_index] * block_size + offset
+    starts = zip(query_start_loc[:-1], requests, strict=True)
+    scored = [start + np.arange(len(request.targets)) for start, request in starts if request.targets is not None]
     sampled = np.array([request.sample for request in requests], dtype=bool)
     return StepInputs(
         input_ids=np.concatenate([request.token_ids for request in requests]).astype(np.int64),
         positions=positions,
         sample_rows=query_start_loc[1:][sampled] - 1,
+        scored_rows=np.concatenate(scored) if scored else np.empty(0, dtype=np.int64),
         paged=PagedBatch(slot_mapping, query_start_loc, seq_lens, block_tables),
     )

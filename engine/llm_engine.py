@@ -18,8 +18,9 @@ from engine.calls import Call, Reply
 from engine.config import EngineConfig
 from engine.control import EngineControl
 from engine.errors import InvalidRequestError, is_out_of_memory
+from engine.grammars import Grammar, GrammarFailure, Grammars
 from engine.kv_layout import PER_CHANNEL
-from engine.messages import AddRequest, Admitted, EngineSnapshot, RequestFailed, StepOutputs
+from engine.messages import AddRequest, Admitted, EngineSnapshot, PromptLogprobs, RequestFailed, StepOutputs
 from engine.prompt import checked_prompt
 from engine.request import Request, seed_sequence
 from engine.scheduler import Scheduler
@@ -29,7 +30,7 @@ from prefixcache.interface import PrefixCacheConfig, Prompt
 
 logger = logging.getLogger(__name__)
 
-FromEngine = Admitted | StepOutputs | RequestFailed | Reply
+FromEngine = Admitted | PromptLogprobs | StepOutputs | RequestFailed | Reply
 
 MAX_FAILED_STEPS = 3
 """Failed steps in a row after which the engine gives up, so that its supervisor starts a fresh one."""
@@ -71,11 +72,15 @@ class LLMEngine:
         config: EngineConfig,
         runner: Runner,
         *,
+        grammars: Grammars | None = None,
         hash_seed: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._config = config
         self._runner = runner
+        self._grammars = grammars
+        self._without_grammar: dict[str, Request] = {}  # by id: theirs is being compiled
+        self._refused: list[RequestFailed] = []  # theirs cannot be
         self.hash_seed = int.from_bytes(os.urandom(8), "little") if hash_seed is None else hash_seed
         self.hash_epoch = int.from_bytes(os.urandom(7), "little")  # names the seed, and does not tell it
         cache = config.cache
@@ -109,8 +114,15 @@ class LLMEngine:
 
     @property
     def has_work(self) -> bool:
-        """True while a request waits or runs, or a prompt is to be warmed."""
-        return self.scheduler.num_running + self.scheduler.num_waiting > 0 or self._warm_ups.has_work
+        """True while a request waits or runs, a prompt is to be warmed, or there is news of a grammar."""
+        if self.scheduler.num_running + self.scheduler.num_waiting > 0 or self._warm_ups.has_work:
+            return True
+        return bool(self._refused) or (self._grammars is not None and self._grammars.has_ready)
+
+    @property
+    def is_compiling(self) -> bool:
+        """True while a request waits for its grammar: there may be work at any moment."""
+        return bool(self._without_grammar)
 
     def add(self, message: AddRequest) -> None:
         """Queue one generation.
@@ -118,14 +130,24 @@ class LLMEngine:
         Raises: InvalidRequestError: it can never be served, or is malformed.
         """
         prompt = checked_prompt(message, vocab_size=self._runner.vocab_size)
-        prompt = dataclasses.replace(prompt, num_earlier_blocks=message.num_earlier_blocks)
+        prompt = dataclasses.replace(
+            prompt,
+            num_earlier_blocks=message.num_earlier_blocks,
+            reuses=message.sampling.num_prompt_logprobs is None,  # else the logits of every token are wanted
+        )
         self._check(message, prompt)
         seed = message.sampling.seed if message.sampling.seed is not None else next(self._seeds)
-        self.scheduler.add(Request(message.request_id, prompt, message.sampling, seed=seed, tenant=message.tenant))
+        request = Request(message.request_id, prompt, message.sampling, seed=seed, tenant=message.tenant)
+        if message.sampling.grammar is None:
+            self.scheduler.add(request)
+        else:
+            self._find_grammar(request, message.sampling.grammar)
 
-    def abort(self, request_id: str) -> None:
-        """Forget a request, if it is still there."""
-        self.scheduler.abort(request_id)
+    def abort(self, request_id: str, index: int | None = None) -> None:
+        """Forget a request, or one of its answers that has begun, if it is still there."""
+        if self._grammars is not None and self._without_grammar.pop(request_id, None) is not None:
+            self._grammars.cancel(request_id)
+        self.scheduler.abort(request_id, index)
 
     def call(self, message: Call) -> list[FromEngine]:
         """Carry out an order between two steps; return the reply, unless it comes with a later step."""
@@ -145,14 +167,12 @@ class LLMEngine:
         Raises: RuntimeError: several steps failed in a row, so that the engine itself must be at fault.
         """
         self._control.expire()
+        self._take_grammars()
         scheduled = self.scheduler.schedule()
         if not self.scheduler.num_waiting:
             self._warm_ups.join(scheduled, is_alone=not self.scheduler.num_running)
-        messages: list[FromEngine] = [
-            *self.scheduler.take_admitted(),
-            *self.scheduler.take_failed(),
-            *self._warm_ups.take_replies(),
-        ]
+        messages: list[FromEngine] = [*self.scheduler.take_news(), *self._warm_ups.take_replies(), *self._refused]
+        self._refused.clear()
         if not scheduled.requests:
             return messages + self._fail_stuck()
         self.num_steps += 1
@@ -166,7 +186,7 @@ class LLMEngine:
             if is_out_of_memory(error):
                 logger.warning("engine step %d of %d requests: %s", self.num_steps, len(scheduled.requests), error)
                 self.scheduler.retry_with_less(scheduled, had_guest=self._warm_ups.fail())
-                return [*messages, *self.scheduler.take_failed()]
+                return [*messages, *self.scheduler.take_news()]
             logger.exception("engine step %d failed", self.num_steps)
             self._failed_steps += 1
             if self._failed_steps >= MAX_FAILED_STEPS:
@@ -177,9 +197,9 @@ class LLMEngine:
             result = StepOutput({}, {part.request_id: why for part in scheduled.requests})
         self._warm_ups.update(result)
         outputs = self.scheduler.update(scheduled, result, seconds=seconds)
+        messages.extend(self.scheduler.take_news())
         if outputs:
             messages.append(StepOutputs(outputs))
-        messages.extend(self.scheduler.take_failed())
         return messages
 
     def snapshot(self, call_id: int) -> EngineSnapshot:
@@ -191,13 +211,41 @@ class LLMEngine:
             blocks=blocks,
             counters=counters | dataclasses.asdict(self.scheduler.counters) | {"steps": self.num_steps},
             num_running=self.scheduler.num_running,
-            num_waiting=self.scheduler.num_waiting,
+            num_waiting=self.scheduler.num_waiting + len(self._without_grammar),
         )
+
+    def _find_grammar(self, request: Request, grammar: str) -> None:
+        """Queue a request whose grammar is known; else it waits for it beside the loop."""
+        field = request.sampling.grammar_field
+        if self._grammars is None:
+            why = "this model's vocabulary cannot be constrained"
+            raise InvalidRequestError(f"{field}: got a grammar, wanted none: {why}", param=field)
+        known = self._grammars.begin(request.request_id, grammar, tenant=request.tenant)
+        if known is None:
+            self._without_grammar[request.request_id] = request
+        else:
+            self._add_with(request, known)
+
+    def _take_grammars(self) -> None:
+        """Queue the requests whose grammar is there."""
+        if self._grammars is not None and self._without_grammar:
+            for request_id, outcome in self._grammars.take_ready().items():
+                self._add_with(self._without_grammar.pop(request_id), outcome)
+
+    def _add_with(self, request: Request, outcome: Grammar | GrammarFailure) -> None:
+        if isinstance(outcome, Grammar):
+            request.grammar = outcome
+            self.scheduler.add(request)
+        else:
+            field = request.sampling.grammar_field
+            why = f"{field}: {outcome.message}"
+            self._refused.append(RequestFailed(request.request_id, why, field, outcome.is_retryable))
 
     def _check(self, message: AddRequest, prompt: Prompt) -> None:
         num_prompt, max_tokens = len(prompt.token_ids), message.sampling.max_tokens
-        if max_tokens < 1:
-            raise InvalidRequestError(f"max_tokens: got {max_tokens}, wanted at least 1", param="max_tokens")
+        least = 1 if prompt.reuses else 0  # a prompt may be scored, and that is all
+        if max_tokens < least:
+            raise InvalidRequestError(f"max_tokens: got {max_tokens}, wanted at least {least}", param="max_tokens")
         if not 1 <= message.sampling.n <= self.scheduler.max_num_seqs:
             raise InvalidRequestError(
                 f"n: got {message.sampling.n}, wanted 1 to {self.scheduler.max_num_seqs} (max_num_seqs)",

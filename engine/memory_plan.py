@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from engine.batch import MAX_SCORED_TOKENS
 from engine.kv_layout import KVLayout
 from engine.model_config import ModelConfig, ModelShape
 
@@ -222,10 +223,11 @@ def activation_bytes(model: ModelConfig, *, itemsize: int, num_tokens: int, num_
 
 
 def largest_step_bytes(model: ModelShape, *, itemsize: int, int8: bool, num_tokens: int, num_sampled: int) -> int:
-    """Return the activations of the largest step: see `activation_bytes`.
+    """Return the activations of the largest step, in which a prompt is scored, too: see `activation_bytes`.
 
     Of a model in the modules of transformers only the logits are known.
     """
+    num_sampled += MAX_SCORED_TOKENS
     if not isinstance(model, ModelConfig):
         return 2 * 4 * num_sampled * model.vocab_size
     if int8:

@@ -38,6 +38,14 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     """Taken from it once more each time that the token was generated."""
     num_logprobs: int | None = None
     """So many of the likeliest tokens come with each token and its log probability; None: nothing of the kind."""
+    grammar: str | None = None
+    """What every answer must match, as llguidance writes it: a JSON object with a schema, or a Lark grammar; None: anything
+    goes."""
+    grammar_field: str = "grammar"
+    """The client's name for it, for errors."""
+    num_prompt_logprobs: int | None = None
+    """The same for each token of the prompt but the first. Then nothing of the prompt is taken from the cache, and
+    `max_tokens` may be 0."""
     n: int = 1
     """Answers to one prompt, which is computed once; answer `i` draws with a seed made of (seed, i)."""
 
@@ -58,6 +66,8 @@ class AbortRequest(msgspec.Struct, frozen=True, tag="abort"):
     """Forget a request; unknown ids are ignored, for it may just have ended."""
 
     request_id: str
+    index: int | None = None
+    """Of the one answer to end, whose tokens were seen; None: of all."""
 
 
 class GetSnapshot(msgspec.Struct, frozen=True, tag="snapshot"):
@@ -110,6 +120,17 @@ class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
     """The likeliest tokens, likeliest first."""
     top_logprobs: list[float]
     """Theirs."""
+    rank: int
+    """Of the token: 1 is the likeliest."""
+
+
+class PromptLogprobs(msgspec.Struct, frozen=True, tag="prompt_logprobs"):
+    """How likely tokens of a prompt were, in the order of the prompt, before its first answer begins."""
+
+    request_id: str
+    position: int
+    """Of the first of these tokens, 1 or more. After a preemption they come again, from the start."""
+    logprobs: list[TokenLogprobs]
 
 
 class TokenOutput(msgspec.Struct, frozen=True, array_like=True):
@@ -167,7 +188,17 @@ class EngineFailed(msgspec.Struct, frozen=True, tag="engine_failed"):
     fatal: bool
 
 
-FromWorker = EngineReady | Admitted | StepOutputs | RequestFailed | EngineSnapshot | Reply | Heartbeat | EngineFailed
+FromWorker = (
+    EngineReady
+    | Admitted
+    | PromptLogprobs
+    | StepOutputs
+    | RequestFailed
+    | EngineSnapshot
+    | Reply
+    | Heartbeat
+    | EngineFailed
+)
 
 encode = msgspec.msgpack.Encoder().encode
 decode_to_worker = msgspec.msgpack.Decoder(ToWorker).decode

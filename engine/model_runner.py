@@ -26,7 +26,7 @@ from engine.kv_cache import KVCache, choose_num_blocks, kv_layout, num_open_bloc
 from engine.kv_layout import SKIP_AUTO, format_layers, parse_skip_layers
 from engine.kv_probe import key_outlier_ratios, outlier_layers
 from engine.loader import choose_device, choose_dtype, load_model
-from engine.logprobs import measure_logprobs, read_logprobs
+from engine.logprobs import measure_logprobs, measure_prompts, read_logprobs, read_prompts
 from engine.memory_check import disagreements, tensor_bytes
 from engine.memory_plan import default_num_seqs
 from engine.messages import SamplingParams
@@ -185,11 +185,14 @@ class ModelRunner:
             return StepOutput({})
         logits, bad = self._forward(output.requests, open_slots)
         sampled = [request for request in output.requests if request.sample]
+        logits, scored = logits[: len(sampled)], logits[len(sampled) :]
         tokens = self._sampler.sample(logits, sampled) if sampled else bad.new_empty(0, dtype=torch.int64)
-        logprobs = measure_logprobs(logits, tokens, sampled)
+        logprobs, prompts = measure_logprobs(logits, tokens, sampled), measure_prompts(scored, output.requests)
         answers = torch.cat((tokens, bad.long())).tolist()  # the one time that a step waits for the device
         chosen, failed = _outcome(output.requests, answers[: len(sampled)], answers[len(sampled) :])
-        return StepOutput(chosen, failed, read_logprobs(logprobs, sampled))
+        return StepOutput(
+            chosen, failed, read_logprobs(logprobs, sampled), read_prompts(prompts, output.requests, failed)
+        )
 
     def _begin_step(self, output: SchedulerOutput) -> IntArray | None:
         """Perform the copies; return where the blocks that the step writes to are open, if the format has such."""
@@ -203,7 +206,7 @@ class ModelRunner:
     def _forward(
         self, requests: list[ScheduledRequest], open_slots: IntArray | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Logits [num_sampled, vocab_size] in fp32, and [num_tokens] bool: rows whose key or value cannot be cached."""
+        """Logits [num_sampled + num_scored, vocab_size] in fp32, and [num_tokens] bool: rows whose key or value cannot be cached."""
         inputs = build_inputs(requests, self.config.cache.block_size)
         if self._graphs is not None and self._graphs.fits(requests):
             return self._graphs.run(inputs)
@@ -214,7 +217,7 @@ class ModelRunner:
             deterministic=self._is_deterministic,
             precise=self.quantization == NONE,
         )
-        arrays = (inputs.input_ids, inputs.positions, inputs.sample_rows)
+        arrays = (inputs.input_ids, inputs.positions, np.concatenate((inputs.sample_rows, inputs.scored_rows)))
         together = to_device(np.concatenate(arrays), self.device)
         input_ids, positions, sample_rows = torch.split(together, [len(array) for array in arrays])
         logits = self._model.forward(input_ids, positions, sample_rows, self._cache, plans)

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.batch import ScheduledRequest
+from engine.grammars import Grammar
 from engine.logit_edits import edits_of
 from engine.messages import SamplingParams
 from prefixcache import BlockTable
@@ -78,9 +79,13 @@ class Request:
         """Of the prompt, at that admission."""
         self.reasons: dict[str, int] = {}
         """Its prompt blocks by reason, in the order of the blocks."""
+        self.is_scored = sampling.num_prompt_logprobs is None or index > 0 or self.num_prompt_tokens == 1
+        """Whether all is told of its prompt's log probabilities that is wanted."""
         self._token_ids = np.empty(self.num_prompt_tokens + sampling.max_tokens, dtype=np.int32)
         self._token_ids[: self.num_prompt_tokens] = prompt.token_ids
         self._edits = edits_of(sampling, prompt.token_ids)
+        self.grammar: Grammar | None = None
+        """What its answer must match, as far as it has come."""
 
     @property
     def num_sequences(self) -> int:
@@ -113,6 +118,12 @@ class Request:
         if self._edits is not None:
             self._edits.append(token_id)
 
+    def follow_grammar(self, token_id: int | None) -> str | None:
+        """Enter a sampled token, if there is one, into the grammar, if there is one; return why that cannot be."""
+        if token_id is None or self.grammar is None or (why := self.grammar.accept(token_id)) is None:
+            return None
+        return f"{self.sampling.grammar_field}: {why}"
+
     def part(self, num_new_tokens: int) -> ScheduledRequest:
         """Return the next tokens as a part of a step."""
         assert self.table is not None
@@ -124,8 +135,10 @@ class Request:
             block_ids=self.table.block_ids,
             sampling=self.sampling,
             seed=self.seed,
-            sample=stop == self.num_tokens,
+            sample=stop == self.num_tokens and self.sampling.max_tokens > 0,
             edits=self._edits,
+            grammar=self.grammar,
+            targets=None if self.is_scored else self.tokens(start + 1, min(stop + 1, self.num_prompt_tokens)),
         )
 
     def resume_prompt(self, block_size: int) -> Prompt:
@@ -144,7 +157,8 @@ class Request:
 
     def finish_reason(self, eos_token_ids: frozenset[int]) -> str | None:
         """Return `stop` or `length` if the last token ended it."""
-        if not self.sampling.ignore_eos and int(self._token_ids[self.num_tokens - 1]) in eos_token_ids:
+        may_end = not self.sampling.ignore_eos or self.grammar is not None  # nothing comes after the end of a grammar
+        if may_end and int(self._token_ids[self.num_tokens - 1]) in eos_token_ids:
             return "stop"
         return "length" if self.num_remaining_tokens == 0 else None
 
@@ -164,6 +178,7 @@ def with_siblings(first: Request) -> list[Request]:
     ]
     for sibling in first.unforked:
         sibling.status = RequestStatus.UNFORKED
+        sibling.grammar = first.grammar and first.grammar.fork()
         sibling.was_admitted = True  # the prompt is counted once, with the first answer
     return [first, *first.unforked]
 

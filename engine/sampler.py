@@ -12,15 +12,17 @@ import torch
 
 from engine.batch import ScheduledRequest
 from engine.device import to_device
+from engine.grammars import mask_bytes
 
 NOT_FINITE = -1
 """In place of a token: the row holds a value that is not finite, so nothing can be said about it."""
 _GREEDY_BELOW = 1e-5  # colder, the scaled logits could overflow
+_BIT_VALUES = 1 << np.arange(8, dtype=np.uint8)
 _NUCLEUS_GUESSES = (256, 4096, 1 << 62)  # most nuclei are small; sorting 256 of 49,152 values is 40 times faster
 
 
 class Sampler:
-    """Bias and penalties, then greedy, or temperature, min-p, top-k and top-p in this order."""
+    """Bias and penalties, then what grammars allow, then greedy, or temperature, min-p, top-k and top-p in this order."""
 
     def sample(self, logits: torch.Tensor, requests: Sequence[ScheduledRequest]) -> torch.Tensor:
         """Choose the next token of each row.
@@ -33,7 +35,7 @@ class Sampler:
             [num_rows] int64 on the device of the logits: tokens, or `NOT_FINITE`.
         """
         finite = logits.sum(dim=-1).isfinite()  # one pass: nothing that is not finite leaves a sum finite
-        logits = _edit(logits, requests)
+        logits = _mask(_edit(logits, requests), requests)
         tokens = logits.argmax(dim=-1)
         drawn = [row for row, request in enumerate(requests) if request.sampling.temperature >= _GREEDY_BELOW]
         if drawn:
@@ -76,6 +78,22 @@ def _edit(logits: torch.Tensor, requests: Sequence[ScheduledRequest]) -> torch.T
     bias, factor, penalty = on_device[2:].to(logits.dtype)
     biased = logits[places] + bias
     return logits.index_put(places, torch.where(biased > 0, biased / factor, biased * factor) - penalty)
+
+
+def _mask(logits: torch.Tensor, requests: Sequence[ScheduledRequest]) -> torch.Tensor:
+    """Put -inf where a row's grammar does not allow a token. The device computes the logits while the CPU looks at that."""
+    grammars = {row: request.grammar for row, request in enumerate(requests) if request.grammar is not None}
+    if not grammars:
+        return logits
+    packed = np.zeros((len(grammars), mask_bytes(logits.shape[1])), dtype=np.uint8)
+    for mask, grammar in zip(packed, grammars.values(), strict=True):
+        grammar.fill_mask(mask)
+    bits = to_device(packed, logits.device)[:, :, None] & to_device(_BIT_VALUES, logits.device)
+    forbidden = (bits == 0).flatten(1)[:, : logits.shape[1]]
+    if len(grammars) == len(requests):
+        return logits.masked_fill(forbidden, -torch.inf)
+    rows = to_device(np.array(list(grammars), dtype=np.int64), logits.device)
+    return logits.index_copy(0, rows, logits.index_select(0, rows).masked_fill(forbidden, -torch.inf))
 
 
 def _draw(logits: torch.Tensor, requests: Sequence[ScheduledRequest]) -> torch.Tensor:

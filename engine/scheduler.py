@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from math import inf
 
+from engine.answers import Answers
 from engine.batch import SchedulerOutput, StepOutput
 from engine.block_history import BlockHistory
 from engine.chunking import Budget, Chunker
@@ -17,7 +18,7 @@ from engine.config import SchedulerConfig
 from engine.counters import SchedulerCounters
 from engine.fairness import GENERATED_WEIGHT
 from engine.lanes import LONG_LANE_SHARE, SHORT_LANE_HEADROOM
-from engine.messages import Admitted, RequestFailed, TokenOutput
+from engine.messages import Admitted, PromptLogprobs, RequestFailed, TokenOutput
 from engine.request import Lane, Request, RequestStatus, with_siblings
 from engine.step_cost import StepCost
 from engine.waiting import WaitingRoom
@@ -25,6 +26,8 @@ from prefixcache import Allocation, PrefixCache
 from prefixcache.admission import table_reserve
 from prefixcache.block_table import Match
 from prefixcache.interface import CopyOp
+
+News = Admitted | PromptLogprobs | RequestFailed
 
 
 class Scheduler:
@@ -43,14 +46,12 @@ class Scheduler:
         self._eos_token_ids = eos_token_ids
         self._cost = cost or StepCost(fits=not config.deterministic)
         self._chunker = Chunker(config, self._cost)
-        self._requests: dict[str, Request] = {}  # by key
-        self._answers: dict[str, list[Request]] = {}  # by the client's id, those that have not ended
+        self._answers = Answers()
         self._running: list[Request] = []  # oldest first
         self._waiting = WaitingRoom(config, cache, self._running)
         self._arrivals = itertools.count(1)  # 0 is nobody's number
         self._num_steps = 0
-        self._admitted: list[Admitted] = []
-        self._failed: list[RequestFailed] = []
+        self._news: list[News] = []
         self._ended: list[str] = []
         self.history = BlockHistory(cache)
         self.max_num_seqs = config.max_num_seqs or config.max_num_batched_tokens
@@ -70,7 +71,7 @@ class Scheduler:
 
     def find(self, request_id: str) -> Request | None:
         """Return a request that waits or runs."""
-        return self._requests.get(request_id)
+        return self._answers.find(request_id)
 
     def ask_again(self) -> None:
         """More may fit than before: a pin was given back, or an option changed."""
@@ -83,21 +84,20 @@ class Scheduler:
     def add(self, request: Request) -> None:
         """Queue a request. Raises: ValueError: its id is in use."""
         answers = with_siblings(request)
-        if request.request_id in self._answers or any(answer.key in self._requests for answer in answers):
-            raise ValueError(f"request_id: {request.request_id!r} is in use")
+        self._answers.add(answers)
         arrival = next(self._arrivals)
         for answer in answers:
             answer.arrival = arrival
-            self._requests[answer.key] = answer
-        self._answers[request.request_id] = answers
         self._waiting.add(request)
 
-    def abort(self, request_id: str) -> bool:
-        """Forget a request with all its answers and free its blocks; return False for one that is not known."""
-        answers = self._answers.get(request_id, ())
-        for answer in list(answers):
-            self._finish(answer)
-        return bool(answers)
+    def abort(self, request_id: str, index: int | None = None) -> None:
+        """Forget a request that may be there, with all its answers, and free its blocks.
+
+        With an index it is one answer; not before its first token, for the others may still have to fork from it.
+        """
+        for answer in self._answers.of(request_id):
+            if index is None or (answer.index == index and answer.num_output_tokens):
+                self._finish(answer)
 
     def schedule(self) -> SchedulerOutput:
         """Put the next step together; empty when nothing can run."""
@@ -133,15 +133,10 @@ class Scheduler:
             if is_youngest or not copied.isdisjoint(request.table.block_ids):
                 self._preempt(request, SchedulerOutput())
 
-    def take_admitted(self) -> list[Admitted]:
-        """Return the admissions since the last call."""
-        admitted, self._admitted = self._admitted, []
-        return admitted
-
-    def take_failed(self) -> list[RequestFailed]:
-        """Return the requests that ended with an error since the last call."""
-        failed, self._failed = self._failed, []
-        return failed
+    def take_news(self) -> list[News]:
+        """Return which requests were admitted or failed since the last call, and what was told of prompts."""
+        news, self._news = self._news, []
+        return news
 
     def update(self, scheduled: SchedulerOutput, result: StepOutput, *, seconds: float = 0.0) -> list[TokenOutput]:
         """Enter what a step produced. A request is forgotten when one of its answers is in `result.failed`.
@@ -154,19 +149,32 @@ class Scheduler:
         self._cost.observe(scheduled.requests, seconds)
         outputs: list[TokenOutput] = []
         for part in scheduled.requests:
-            request = self._requests.get(part.request_id)
+            request = self._answers.find(part.request_id)
             if request is None or request.table is None:
                 continue
             if part.request_id in result.failed:
                 self._fail(request, result.failed[part.request_id])
                 continue
+            if (why := request.follow_grammar(result.token_ids.get(part.request_id))) is not None:
+                self._fail(request, why, param=request.sampling.grammar_field)
+                continue
             request.num_computed_tokens += part.num_new_tokens
+            if part.targets is not None:
+                self._score(request, part.num_computed_tokens + 1, result)
             if part.sample:
                 outputs.append(self._append_token(request, result))
             else:
                 self._cache.commit(request.table, request.num_computed_tokens)
+                if request.num_uncomputed_tokens == 0:  # nothing is to be generated
+                    self._finish(request)
+                    outputs.append(TokenOutput(request.request_id, [], "length", request.index))
             self._waiting.wake(request)
         return outputs
+
+    def _score(self, request: Request, position: int, result: StepOutput) -> None:
+        said = result.prompt_logprobs[request.key]
+        self._news.append(PromptLogprobs(request.request_id, position, said))
+        request.is_scored = request.num_computed_tokens >= request.num_prompt_tokens - 1
 
     def _append_token(self, request: Request, result: StepOutput) -> TokenOutput:
         assert request.table is not None
@@ -297,7 +305,7 @@ class Scheduler:
         self.counters.admit(num_prompt, num_cached)
         request.reasons = reasons = {reason.value: count for reason, count in allocation.reasons.items()}
         self.history.explanations.keep(request, allocation.explanation)
-        self._admitted.append(Admitted(request.request_id, num_prompt, num_cached, reasons, num_common))
+        self._news.append(Admitted(request.request_id, num_prompt, num_cached, reasons, num_common))
 
     def _fork(self, request: Request, step: SchedulerOutput) -> list[Request]:
         """Give the siblings what this request has computed: all of the prompt but its last token.
@@ -328,6 +336,8 @@ class Scheduler:
                 if answer.status is RequestStatus.RUNNING:
                     self._schedule_running(answer, step, budget)
             return
+        if not request.is_scored and any(part.targets is not None for part in step.requests):
+            return  # one prompt a step: the logits of each of its tokens are kept
         num_new_tokens = self._chunker.cut(request, budget)
         if num_new_tokens == 0:
             return
@@ -363,15 +373,11 @@ class Scheduler:
 
     def _fail(self, request: Request, why: str, *, param: str | None = None, retryable: bool = False) -> None:
         self.abort(request.request_id)
-        self._failed.append(RequestFailed(request.request_id, why, param, retryable))
+        self._news.append(RequestFailed(request.request_id, why, param, retryable))
 
     def _finish(self, request: Request) -> None:
         self._num_seqs_limit = min(self._num_seqs_limit + 1, self.max_num_seqs)
-        del self._requests[request.key]
-        answers = self._answers[request.request_id]
-        answers.remove(request)
-        if not answers:
-            del self._answers[request.request_id]
+        self._answers.remove(request)
         if request.index == 0:  # the others are its forks, counted with it
             self.history.keep(request)
         if request.status is RequestStatus.RUNNING:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 from pydantic_core import ErrorDetails
 from starlette.requests import Request
 
@@ -44,6 +44,12 @@ def _not_reserved(name: str) -> str:
 
 
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS), AfterValidator(_plain)]
+Moment = Annotated[
+    AwareDatetime,
+    WithJsonSchema(
+        {"anyOf": [{"type": "string", "format": "date-time"}, {"type": "number", "description": "Seconds since 1970."}]}
+    ),
+]
 NewName = Annotated[Name, AfterValidator(_not_reserved)]
 
 
@@ -64,7 +70,7 @@ class NewKeyBody(Body):
 
     tenant: Name
     name: Name | None = None
-    expires_at: AwareDatetime | None = None
+    expires_at: Moment | None = None
     models: Annotated[list[Name], Field(min_length=1, max_length=MAX_MODELS)] | None = None
 
 
@@ -77,7 +83,7 @@ class RotateBody(Body):
 class ExpireBody(Body):
     """`POST /keys/{id}/expire`; null: never."""
 
-    expires_at: AwareDatetime | None
+    expires_at: Moment | None
 
 
 _Amount = Annotated[int, Field(ge=1, le=_MAX_AMOUNT, strict=True)] | None

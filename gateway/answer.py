@@ -6,8 +6,9 @@ Knows nothing of HTTP; what streams and what answers in one piece both read it.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
 
-from gateway.answer_pieces import AnswerEnd, Piece, Text
+from gateway.answer_pieces import AnswerEnd, Piece, Text, gather
 from gateway.backends.base import Generation, TokenBatch, TokenLogprobs
 from gateway.conversation import Message
 from gateway.logprobs import Entry, LogprobQueue
@@ -15,6 +16,7 @@ from gateway.metrics import GatewayMetrics
 from gateway.normalize.recollection import NextTurn
 from gateway.stops import StopMatcher
 from gateway.tokenizer import Detokenizer, Tokenizer
+from gateway.tools.reading import Reading
 
 _MAX_UNSAID_TOKENS = 16
 """At the end of an answer that was cut: those of a stop string, or of a character that was only begun."""
@@ -26,7 +28,7 @@ class Answer:
     Attributes:
         admission: what was reused.
         num_tokens: generated so far, the end-of-sequence token among them.
-        finish_reason: `stop` or `length`.
+        finish_reason: `stop`, `length` or `tool_calls`.
         stop: the stop string that ended it; None: none did.
         first_token_seconds: from the arrival of the request; None: there is no token yet.
 
@@ -38,6 +40,9 @@ class Answer:
         metrics: where it is counted.
         clock: seconds.
         tokens: takes the generated tokens; None: nobody wants them.
+        next_turn: remembers it; None: it is not to be remembered.
+        reading: what is to be found in it beside text; None: nothing.
+        is_whole: nobody sees it before its end.
     """
 
     def __init__(
@@ -51,6 +56,8 @@ class Answer:
         clock: Callable[[], float],
         tokens: list[int] | None = None,
         next_turn: NextTurn | None = None,
+        reading: Reading | None = None,
+        is_whole: bool = False,
     ) -> None:
         self.admission = generation.admission
         self.num_tokens = 0
@@ -58,7 +65,8 @@ class Answer:
         self.stop: str | None = None
         self.first_token_seconds: float | None = None
         self._generation = generation
-        self._detokenizer = Detokenizer(tokenizer)
+        self._detokenizer = Detokenizer(tokenizer, reading.form.marks if reading else ())
+        self._reader = reading.reader(is_whole=is_whole) if reading else None
         self._stops = StopMatcher(stops)
         self._arrived_at = arrived_at
         self._last_batch_at: float | None = None
@@ -67,7 +75,8 @@ class Answer:
         self._tokens = tokens
         self._tokenizer = tokenizer
         self._next_turn = next_turn
-        self._pieces: list[str] = []
+        self._texts: list[str] = []
+        self._pieces: list[Piece] = []
         self._token_ids: list[int] = []
         self._is_cut = True
         self._logprobs: LogprobQueue | None = None
@@ -89,15 +98,34 @@ class Answer:
             text, is_last = self._take(batch)
             if self._logprobs is not None:
                 self._logprobs.send(len(text))
+            pieces, is_last = self._read(text, is_last=is_last)
             if self._next_turn is not None:
-                self._pieces.append(text)
+                self._texts.append(text)
+                self._pieces += pieces
                 if is_last:
                     self._remember(self._next_turn)
-            if text:
-                yield Text(text, self._take_logprobs())
+            for piece in pieces:
+                yield piece
             if is_last:
                 self._metrics.request_seconds.observe(self._clock() - self._arrived_at)
                 return
+
+    def _read(self, text: str, *, is_last: bool) -> tuple[list[Piece], bool]:
+        """Tell thoughts and calls from text. Returns: pieces, and whether they are the last ones."""
+        reader = self._reader
+        if reader is None:
+            return ([Text(text, self._take_logprobs())] if text else []), is_last
+        pieces = reader.push(text)
+        if is_last:
+            pieces += reader.flush()
+        is_last = is_last or reader.is_over
+        if reader.is_over or (reader.num_calls and is_last and self.finish_reason == "stop" and self.stop is None):
+            self.finish_reason = "tool_calls"
+        for place, piece in enumerate(pieces):
+            if isinstance(piece, Text):
+                pieces[place] = Text(piece.text, self._take_logprobs())
+                break
+        return pieces, is_last
 
     def _take_logprobs(self) -> list[Entry] | None:
         """Return those of the text since the last call; None: not asked for."""
@@ -137,8 +165,7 @@ class Answer:
         return "".join(pieces)
 
     def _remember(self, next_turn: NextTurn) -> None:
-        text = "".join(self._pieces)
-        next_turn.remember(Message("assistant", text), self._said_token_ids(text))
+        next_turn.remember(_turn_of(self._pieces), self._said_token_ids("".join(self._texts)))
 
     def _said_token_ids(self, text: str) -> Sequence[int] | None:
         """Drop tokens that the client got no text of."""
@@ -164,3 +191,15 @@ class Answer:
         self._last_batch_at = now
         self.num_tokens += num_tokens
         self._metrics.generated_tokens.inc(num_tokens)
+
+
+def _turn_of(pieces: Sequence[Piece]) -> Message:
+    """Write what was said as the turn that a client sends back, in its canonical form."""
+    answer = gather(pieces, AnswerEnd("stop", None, 0))
+    fields: dict[str, Any] = {"reasoning_content": answer.thought} if answer.thought else {}
+    if answer.calls:
+        fields["tool_calls"] = [
+            {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in answer.calls
+        ]
+    return Message("assistant", answer.text or (None if answer.calls else ""), fields)

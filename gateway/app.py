@@ -34,6 +34,9 @@ from gateway.normalize.memory import TurnMemory
 from gateway.normalize.modes import RuleModes
 from gateway.normalize.registry import RuleRegistry
 from gateway.normalize.rules import built_in_rules
+from gateway.openapi.admin import ADMIN
+from gateway.openapi.document import description_route
+from gateway.openapi.endpoints import ENDPOINTS
 from gateway.prefix import PrefixHasher
 from gateway.prompts.compiler import PromptCompiler
 from gateway.prompts.operator import PromptOperator
@@ -55,6 +58,8 @@ from gateway.template_check import check_template, log_verdict
 from gateway.threads import PromptThreads
 from gateway.tokenizer import Tokenizer
 from gateway.tokens import TokenEndpoints
+from gateway.tools.reading import AnswerForm
+from gateway.tools.template import with_tools
 from gateway.version import VERSION
 
 
@@ -88,8 +93,9 @@ def create_app(
     authenticator = Authenticator(keys, host=settings.host, admin_key=settings.admin_key)
     tokenizer = Tokenizer(model_files.tokenizer_file)
     special_tokens = {"bos_token": model_files.bos_token, "eos_token": model_files.eos_token}
-    template = ChatTemplate(model_files.chat_template, special_tokens=special_tokens)
-    verdict = check_template(model_files.chat_template, special_tokens)
+    source = with_tools(model_files.chat_template, settings.tool_template)
+    template = ChatTemplate(source, special_tokens=special_tokens)
+    verdict = check_template(source, special_tokens)
     log_verdict(verdict)
     threads = PromptThreads()
     recent, records = RecentRequests(), PromptRecords()
@@ -110,8 +116,9 @@ def create_app(
         prompts = PromptOperator(
             store.database, compiler, registry, warmer, backend=backend, model_name=model_files.name
         )
+    form = AnswerForm.of(source, tool_parser=settings.tool_parser, reasoning=settings.reasoning)
     memory = TurnMemory(max_bytes=settings.turn_memory)
-    ingress = Ingress(modes, renderer, hasher, threads, prompts.registry if prompts else None, memory)
+    ingress = Ingress(modes, renderer, hasher, threads, prompts.registry if prompts else None, memory, form)
     accounting = Accounting(
         ingress.hash_prompt, special_ids=tokenizer.special_ids, sampling=settings.accounting_sampling
     )
@@ -159,7 +166,10 @@ def create_app(
         reports=MissReports(backend, records, tokenizer, modes, shows_content=settings.store_content),
         records=records,
     )
-    paths = [route.path for route in [*routes, *admin.routes] if isinstance(route, Route) and "{" not in route.path]
+    description = description_route([*routes, *admin.routes], (*ENDPOINTS, *ADMIN), model=model_files.name)
+    routes.append(description)
+    served = [*routes, *admin.routes]
+    paths = [route.path for route in served if isinstance(route, Route) and "{" not in route.path]
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -183,8 +193,7 @@ def create_app(
         title="prefixgate",
         version=VERSION,
         lifespan=lifespan,
-        docs_url=None,  # its page loads scripts from elsewhere
-        redoc_url=None,
+        openapi_url=None,  # with it go the pages that show it, which load scripts from elsewhere
         redirect_slashes=False,  # it would send clients wherever their own Host header says
         middleware=[Middleware(RequestContext, metrics=metrics, paths=paths), Middleware(BodyLimit)],
     )
@@ -192,5 +201,5 @@ def create_app(
     app.state.is_settled = prompts.warmer.is_settled if prompts else lambda: True
     app.router.routes.extend(routes)
     app.include_router(admin)
-    answer_errors(app)
+    answer_errors(app, served)
     return app

@@ -17,6 +17,7 @@ from gateway.chat_messages import parse_messages, parse_tools
 from gateway.conversation import Conversation
 from gateway.errors import InvalidRequestError
 from gateway.explain.request import DiagnosticsRequest
+from gateway.tools.choice import ANY_CALLS, ToolChoice, read_openai
 
 MAX_FIELDS = 1000
 MAX_STOPS = 16
@@ -35,6 +36,8 @@ _HONOURED = frozenset(
         "model",
         "messages",
         "tools",
+        "tool_choice",
+        "parallel_tool_calls",
         "max_tokens",
         "max_completion_tokens",
         "temperature",
@@ -108,6 +111,9 @@ class ChatRequest:
     frequency_penalty: float = 0.0
     num_logprobs: int | None = None
     """So many of the likeliest tokens to tell of with each one; None: no log probabilities."""
+    tool_choice: ToolChoice = ANY_CALLS
+    shows_thoughts: bool = True
+    """Whether the client wants to see what the model thought."""
     is_max_tokens_a_bound: bool = False
     """Whether more than there is room for means all the room; else it is an error."""
 
@@ -160,6 +166,7 @@ def request_of(
         presence_penalty=_optional(fields, "presence_penalty", 0.0, sampling_fields.penalty),
         frequency_penalty=_optional(fields, "frequency_penalty", 0.0, sampling_fields.penalty),
         num_logprobs=sampling_fields.num_logprobs(fields),
+        tool_choice=read_openai(fields),
     )
 
 
@@ -294,7 +301,6 @@ _NEUTRAL: Mapping[str, Callable[[Any], bool]] = {
     "function_call": lambda value: value == "none",
     "modalities": lambda value: value == ["text"],
     "audio": lambda value: value == {},
-    "tool_choice": lambda value: value in ("auto", "none"),
 }
 """Fields that would change the answer and are not supported yet: only the value that changes nothing passes, for an
 answer that silently lacks what was asked for is worse than a refusal."""

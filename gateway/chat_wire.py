@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from gateway.answer_pieces import AnswerEnd, Piece, Text, WholeAnswer
+from gateway.answer_pieces import AnswerEnd, CallArguments, CallStart, Piece, Text, Thought, WholeAnswer
 from gateway.backends.base import Admission
 from gateway.errors import Problem
 from gateway.logprobs import Entry
@@ -54,8 +54,14 @@ class ChatWire:
             case Text(text, logprobs):
                 said = b'},"logprobs":' + orjson.dumps(_logprobs(logprobs))
                 return self._delta(choice) + b'"content":' + orjson.dumps(text) + said + self._choice_end
-            case _:
-                raise NotImplementedError
+            case Thought(text):
+                said = orjson.dumps(text)
+                delta = b'"reasoning_content":' + said + b',"reasoning":' + said
+            case CallStart(index, call_id, name):
+                delta = _call_delta({"index": index, **_call(call_id, name, "")})
+            case CallArguments(index, fragment):
+                delta = _call_delta({"index": index, "function": {"arguments": fragment}})
+        return self._delta(choice) + delta + self._text_end
 
     def end(self, choice: int, end: AnswerEnd) -> bytes:
         """Say why an answer ends, with diagnostics."""
@@ -79,12 +85,26 @@ class ChatWire:
 
 
 def _whole_choice(number: int, answer: WholeAnswer) -> dict[str, Any]:
+    content = answer.text or (None if answer.calls else "")
+    message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
+    if answer.thought:
+        message |= {"reasoning_content": answer.thought, "reasoning": answer.thought}
+    if answer.calls:
+        message["tool_calls"] = [_call(call.call_id, call.name, call.arguments) for call in answer.calls]
     return {
         "index": number,
-        "message": {"role": "assistant", "content": answer.text, "refusal": None},
+        "message": message,
         "logprobs": _logprobs(answer.logprobs),
         "finish_reason": answer.end.finish_reason,
     }
+
+
+def _call(call_id: str, name: str, arguments: str) -> dict[str, Any]:
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def _call_delta(call: dict[str, Any]) -> bytes:
+    return b'"tool_calls":' + orjson.dumps([call])
 
 
 def usage_of(admission: Admission, num_output_tokens: int) -> dict[str, Any]:

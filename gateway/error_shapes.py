@@ -19,19 +19,22 @@ _ANTHROPIC_TYPES: Mapping[int, str] = {
     413: "request_too_large",
     429: "rate_limit_error",
 }
+_OTHERS = ("invalid_request_error", "overloaded_error", "api_error")
+ANTHROPIC_ERROR_TYPES = (*_ANTHROPIC_TYPES.values(), *_OTHERS)
 
 
 def error_body(problem: Problem, path: str) -> bytes:
     """Print an error for whoever asked at a path; most know OpenAI's shape."""
-    return anthropic_error(problem) if _is_anthropic(path) else problem.body
+    return anthropic_error(problem) if is_anthropic(path) else problem.body
 
 
 def error_event(problem: Problem, path: str) -> bytes:
     """Print the same as the last event of a stream."""
-    return (b"event: error\n" if _is_anthropic(path) else b"") + data(error_body(problem, path))
+    return (b"event: error\n" if is_anthropic(path) else b"") + data(error_body(problem, path))
 
 
-def _is_anthropic(path: str) -> bool:
+def is_anthropic(path: str) -> bool:
+    """Whether clients of a path know Anthropic's shapes."""
     return path == ANTHROPIC_PATH or path.startswith(f"{ANTHROPIC_PATH}/")
 
 

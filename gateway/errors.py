@@ -21,7 +21,7 @@ Backend errors are in `gateway.backends.base`; they are rows of the table too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -158,6 +158,7 @@ _TABLE: Mapping[type[Exception], _Row] = {
     RequestRejectedError: _Row(400, "invalid_request_error"),
 }
 _INTERNAL = _Row(500, "server_error", "internal_error")
+_ENGINE_ERROR = "engine_error"
 _HTTP_CODES = {404: "unknown_path", 405: "method_not_allowed"}
 _HTTP_MESSAGES = {404: "there is nothing at this path", 405: "this path does not take this method"}
 _LENGTH_PARAMS = frozenset({"messages", "prompt", "max_tokens", "max_completion_tokens"})
@@ -173,10 +174,20 @@ def problem_of(error: Exception) -> Problem:
         message = "the gateway failed on this request; its log has the details under this request id"
     if isinstance(error, RequestRejectedError):
         if param is None:
-            row, code = _INTERNAL, "engine_error"
+            row, code = _INTERNAL, _ENGINE_ERROR
         elif param in _LENGTH_PARAMS:
             code = "context_length_exceeded"
     return Problem(row.status, code, message, _body(message, row.type, param, code), _headers(error))
+
+
+def codes_by_status(kinds: Collection[type[Exception]]) -> dict[int, set[str | None]]:
+    """Group kinds of errors by the status they are answered with; what the gateway did not foresee is always among them."""
+    codes: dict[int, set[str | None]] = {_INTERNAL.status: {_INTERNAL.code}}
+    for kind in kinds:
+        codes.setdefault(_TABLE[kind].status, set()).add(_TABLE[kind].code)
+    if RequestRejectedError in kinds:
+        codes[_INTERNAL.status].add(_ENGINE_ERROR)
+    return codes
 
 
 def shown(value: object) -> str:

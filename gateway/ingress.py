@@ -28,6 +28,7 @@ from gateway.prompts.registry import PromptRegistry
 from gateway.rendering import PromptRenderer, RenderedPrompt, WrittenPrompt
 from gateway.threads import PromptThreads
 from gateway.tokenizer import TokenArray
+from gateway.tools.reading import AnswerForm, Reading
 
 _REMEMBERING = ("echo_repair", "reasoning_restore")
 """Rules for which answers are remembered; where all of them are off, nothing is."""
@@ -45,6 +46,8 @@ class PreparedPrompt:
     """The registered prompt that was named, or that the tokens begin with."""
     next_turn: NextTurn | None = None
     """Remembers the answer; None: it is not to be remembered."""
+    reading: Reading | None = None
+    """What is to be found in the answer beside text; None: nothing."""
 
     @property
     def fired_rules(self) -> tuple[str, ...]:
@@ -73,6 +76,7 @@ class Ingress:
         threads: PromptThreads,
         prompts: PromptRegistry | None = None,
         memory: TurnMemory | None = None,
+        form: AnswerForm = AnswerForm(),  # noqa: B008 -- frozen
     ) -> None:
         self._modes = modes
         self._renderer = renderer
@@ -80,6 +84,7 @@ class Ingress:
         self._threads = threads
         self._prompts = prompts
         self._memory = memory or TurnMemory()
+        self._form = form
 
     async def prepare(
         self, request_id: str, chat: ChatRequest, *, route: str, identity: Identity, model: ModelInfo
@@ -167,8 +172,11 @@ class Ingress:
             raise InvalidRequestError(
                 "messages: the model's chat template made an empty prompt of them", param="messages"
             )
+        tools = canonical.origin.normalized.conversation.tools
+        names = [str(tool["function"]["name"]) for tool in tools]
+        reading = self._form.reading(chat.tool_choice, names, rendered.ending)
         request, prompt_id = self._request(request_id, token_ids, chat, "messages", identity, model)
-        return PreparedPrompt(request, canonical.origin, rendered, prompt_id, canonical.next_turn)
+        return PreparedPrompt(request, canonical.origin, rendered, prompt_id, canonical.next_turn, reading)
 
     def _prepare_plain(
         self,

@@ -34,9 +34,9 @@ class Messages:
         """Normalize, render and tokenize."""
         return await ingress.prepare(request_id, request, route=PATH, identity=identity, model=model)
 
-    def wire(self, request: ChatRequest, head: AnswerHead) -> MessagesWire:  # noqa: ARG002 -- the protocol's signature
+    def wire(self, request: ChatRequest, head: AnswerHead) -> MessagesWire:
         """Begin to print an answer."""
-        return MessagesWire(head)
+        return MessagesWire(head, shows_thoughts=request.shows_thoughts)
 
 
 class TokenCount:

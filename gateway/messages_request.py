@@ -11,10 +11,13 @@ from gateway.chat_request import ChatRequest, check_stops, json_object, request_
 from gateway.conversation import Conversation
 from gateway.errors import InvalidRequestError
 from gateway.messages_content import read_conversation
+from gateway.tools.choice import read_anthropic
 
 _SAME = frozenset({"model", "max_tokens", "temperature", "top_p", "top_k", "stream", "diagnostics"})
 """Fields that mean what OpenAI's chat means by them."""
-_OWN = frozenset({"messages", "system", "tools", "tool_choice", "stop_sequences", "metadata", "cache_control"})
+_OWN = frozenset(
+    {"messages", "system", "tools", "tool_choice", "stop_sequences", "metadata", "cache_control", "thinking"}
+)
 _EXTENSIONS = frozenset({"chat_template_kwargs", "seed", "ignore_eos"})
 
 
@@ -32,12 +35,18 @@ def parse_messages_request(body: bytes) -> ChatRequest:
         checks.number("temperature", fields["temperature"], low=0, high=1)
     if "top_k" in fields:
         checks.integer("top_k", fields["top_k"], low=0)
-    _check_tool_choice(fields)
     options = {name: value for name, value in fields.items() if name in _SAME | _EXTENSIONS}
     request = request_of(options, lambda _: read_conversation(fields), num_body_bytes=len(body))
     unknown = tuple(name for name in fields if name not in _SAME | _OWN | _EXTENSIONS)
     # Clients always send a max_tokens, and often that of a large model: it bounds the answer and asks for nothing.
-    return replace(request, stops=_stops(fields), unknown_fields=unknown, is_max_tokens_a_bound=True)
+    return replace(
+        request,
+        stops=_stops(fields),
+        unknown_fields=unknown,
+        is_max_tokens_a_bound=True,
+        tool_choice=read_anthropic(fields),
+        shows_thoughts=_shows_thoughts(fields),
+    )
 
 
 def parse_count_request(body: bytes) -> tuple[str, Conversation]:
@@ -48,7 +57,7 @@ def parse_count_request(body: bytes) -> tuple[str, Conversation]:
     fields = json_object(body)
     if "model" not in fields:
         raise InvalidRequestError("model: missing, wanted the id of the served model", param="model")
-    _check_tool_choice(fields)
+    read_anthropic(fields)
     return checks.text("model", fields["model"]), read_conversation(fields)
 
 
@@ -61,9 +70,7 @@ def _stops(fields: Mapping[str, Any]) -> tuple[str, ...]:
     return check_stops("stop_sequences", value)
 
 
-def _check_tool_choice(fields: Mapping[str, Any]) -> None:
-    if "tool_choice" not in fields:
-        return
-    choice = checks.mapping("tool_choice", fields["tool_choice"])
-    if choice.get("type") not in ("auto", "none"):
-        checks.refuse("tool_choice.type", choice.get("type"), "auto or none: this server forces no calls")
+def _shows_thoughts(fields: Mapping[str, Any]) -> bool:
+    """Whether thoughts are asked for; the model thinks as its template has it, so a budget changes nothing."""
+    thinking = checks.mapping("thinking", fields.get("thinking", {"type": "disabled"}))
+    return checks.one_of("thinking.type", thinking.get("type"), ("enabled", "disabled", "adaptive")) != "disabled"

@@ -7,52 +7,75 @@ from typing import Any
 
 import orjson
 
-from gateway.answer_pieces import AnswerEnd, Piece, Text, WholeAnswer
+from gateway.answer_pieces import AnswerEnd, CallArguments, CallStart, Piece, Text, Thought, WholeAnswer
 from gateway.error_shapes import anthropic_error
 from gateway.errors import Problem
 from gateway.wire import AnswerHead
 
 _DELTA = (
-    b'event: content_block_delta\ndata: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":'
+    b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{"type":"%b","%b":%b}}\n\n'
 )
 
 
+_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
+
+
 class MessagesWire:
-    """Prints one answer."""
+    """Prints one answer: text, thoughts and calls are blocks, one behind the other.
+
+    Args:
+        head: of the answer.
+        shows_thoughts: the client asked for thoughts; else they are left out.
+    """
 
     ping = b'event: ping\ndata: {"type": "ping"}\n\n'
 
-    def __init__(self, head: AnswerHead) -> None:
+    def __init__(self, head: AnswerHead, *, shows_thoughts: bool = False) -> None:
         self._head = head
+        self._shows_thoughts = shows_thoughts
+        self._num_blocks = 0
+        self._open: str | None = None
+        """The type of the block that is being printed."""
 
     def whole(self, answers: Sequence[WholeAnswer]) -> bytes:
-        """Print the only answer; without any text it has no content."""
+        """Print the only answer; without anything said it has no content."""
         (answer,) = answers
-        content = [{"type": "text", "text": answer.text}] if answer.text else []
+        content: list[dict[str, Any]] = []
+        if answer.thought and self._shows_thoughts:
+            content.append({"type": "thinking", "thinking": answer.thought, "signature": ""})
+        if answer.text:
+            content.append({"type": "text", "text": answer.text})
+        content += [_tool_use(call.call_id, call.name, call.arguments) for call in answer.calls]
         return orjson.dumps(self._message(content, answer.end.num_tokens, **_reason(answer.end)))
 
     def opening(self) -> bytes:
-        """Begin the message, which tells of the prompt, and its one text; the ping says that it goes on."""
+        """Begin the message, which tells of the prompt; the ping says that it goes on."""
         message = self._message([], 0, stop_reason=None, stop_sequence=None)
-        block = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
-        return _event({"type": "message_start", "message": message}) + _event(block) + self.ping
+        return _event({"type": "message_start", "message": message}) + self.ping
 
     def first(self, choice: int) -> bytes:  # noqa: ARG002 -- there is one
         """Nothing: all of it is out."""
         return b""
 
     def piece(self, choice: int, piece: Piece) -> bytes:  # noqa: ARG002 -- there is one
-        """Give more text."""
+        """Give more of a block, or the beginning of the next one."""
         match piece:
             case Text(text):
-                return _DELTA + orjson.dumps(text) + b"}}\n\n"
-            case _:
-                raise NotImplementedError
+                return self._in_block({"type": "text", "text": ""}) + self._delta(b"text_delta", b"text", text)
+            case Thought(text):
+                if not self._shows_thoughts:
+                    return b""
+                block = {"type": "thinking", "thinking": "", "signature": ""}
+                return self._in_block(block) + self._delta(b"thinking_delta", b"thinking", text)
+            case CallStart(_, call_id, name):
+                return self._end_block() + self._in_block(_tool_use(call_id, name, "{}"))
+            case CallArguments(_, fragment):
+                return self._delta(b"input_json_delta", b"partial_json", fragment)
 
     def end(self, choice: int, end: AnswerEnd) -> bytes:  # noqa: ARG002 -- there is one
-        """End the text, then say why and count."""
+        """End the last block, then say why and count."""
         delta = {"type": "message_delta", "delta": _reason(end), "usage": self._usage(end.num_tokens)}
-        return _event({"type": "content_block_stop", "index": 0}) + _event(delta)
+        return self._end_block() + _event(delta)
 
     def close(self, num_tokens: int) -> bytes:  # noqa: ARG002 -- its end has counted
         """End the message."""
@@ -61,6 +84,24 @@ class MessagesWire:
     def failure(self, problem: Problem) -> bytes:
         """Give the error."""
         return b"event: error\ndata: " + anthropic_error(problem) + b"\n\n"
+
+    def _in_block(self, block: dict[str, Any]) -> bytes:
+        """Begin a block, unless one of its type is open."""
+        if self._open == block["type"]:
+            return b""
+        ended = self._end_block()
+        self._open = block["type"]
+        self._num_blocks += 1
+        return ended + _event({"type": "content_block_start", "index": self._num_blocks - 1, "content_block": block})
+
+    def _end_block(self) -> bytes:
+        if self._open is None:
+            return b""
+        self._open = None
+        return _event({"type": "content_block_stop", "index": self._num_blocks - 1})
+
+    def _delta(self, kind: bytes, name: bytes, text: str) -> bytes:
+        return _DELTA % (self._num_blocks - 1, kind, name, orjson.dumps(text))
 
     def _message(self, content: list[dict[str, Any]], num_tokens: int, **reason: str | None) -> dict[str, Any]:
         head = self._head
@@ -84,7 +125,12 @@ class MessagesWire:
 def _reason(end: AnswerEnd) -> dict[str, str | None]:
     if end.stop is not None:
         return {"stop_reason": "stop_sequence", "stop_sequence": end.stop}
-    return {"stop_reason": "max_tokens" if end.finish_reason == "length" else "end_turn", "stop_sequence": None}
+    return {"stop_reason": _REASONS[end.finish_reason], "stop_sequence": None}
+
+
+def _tool_use(call_id: str, name: str, arguments: str) -> dict[str, Any]:
+    """Print a call; its arguments stay as the model wrote them."""
+    return {"type": "tool_use", "id": call_id, "name": name, "input": orjson.Fragment(arguments)}
 
 
 def _event(event: dict[str, Any]) -> bytes:

@@ -31,6 +31,8 @@ from gateway.tool_prints import PrintedArray, ToolPrints
 
 logger = logging.getLogger(__name__)
 
+_MAX_ENDING_CHARS = 200
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WrittenPrompt:
@@ -78,6 +80,10 @@ class RenderedPrompt:
         """The characters that the tokens stand for."""
         return "".join(self._written.literals.get(piece.text, piece.text) for piece in self._pieces)
 
+    def ending(self) -> str:
+        """Return what the template writes where the answer begins, and perhaps more before it."""
+        return self._written.text[-_MAX_ENDING_CHARS:]
+
     @functools.cached_property
     def regions(self) -> list[Region]:
         """Who owns which tokens: all of them, in order and without overlap."""
@@ -109,17 +115,15 @@ class PromptRenderer:
     def check(self, conversation: Conversation) -> None:
         """Refuse what this template would drop silently.
 
-        Raises: InvalidRequestError: tools for a template that does not render them, or parts that are no text.
+        Raises: InvalidRequestError: tools or calls for a template that does not render them, or parts that are no text.
         """
         for index, message in enumerate(conversation.messages):
             if isinstance(message.content, tuple):
                 _check_parts(f"messages[{index}].content", message.content)
+            if message.fields.get("tool_calls") and not self._template.renders_calls:
+                raise _not_rendered(f"messages[{index}].tool_calls", len(message.fields["tool_calls"]))
         if conversation.tools and not self._template.renders_tools:
-            raise InvalidRequestError(
-                f"tools: got {len(conversation.tools)}, wanted none: this model's chat template does not render them; "
-                "serve with --chat-template FILE to use one that does",
-                param="tools",
-            )
+            raise _not_rendered("tools", len(conversation.tools))
 
     def render(
         self,
@@ -252,6 +256,14 @@ class PromptRenderer:
         if self._template.takes_parts:
             return [text_part(text) for text in texts_of(content)]
         return "\n".join(texts_of(content))
+
+
+def _not_rendered(field: str, count: int) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"{field}: got {count}, wanted none: this model's chat template does not render them; serve with --tool-template "
+        "hermes to write them into its turns, or with --chat-template FILE to use one that renders them",
+        param=field,
+    )
 
 
 def _check_parts(field: str, parts: Sequence[Part]) -> None:

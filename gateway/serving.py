@@ -205,6 +205,8 @@ class Serving(Generic[RequestT]):
                 clock=services.clock,
                 tokens=receipt.answer if receipt is not None else None,
                 next_turn=prepared.next_turn,
+                reading=prepared.reading,
+                is_whole=not task.request.stream,
             )
             report = cache_header(admission, prepared.fired_rules)
             diagnostics = await self._diagnostics(task, record)
@@ -256,7 +258,8 @@ class Serving(Generic[RequestT]):
                 await task.stream.write(opening)
             first = wire.first(0)
             async for piece in answer.pieces():
-                await task.stream.write(first + wire.piece(0, piece))
+                if frames := first + wire.piece(0, piece):
+                    await task.stream.write(frames)
                 first = b""
                 if task.entry.request_body is not None:  # else an answer is not worth its memory
                     pieces.append(piece)

@@ -119,6 +119,13 @@ class Settings(BaseSettings):
     """Folder for pulled models; by default in the user's cache folder."""
     chat_template: Path | None = None
     """File with a jinja chat template to use in place of the model's."""
+    tool_template: Literal["hermes"] | None = None
+    """How to write tools, calls and results into the turns of a chat template that does not render them itself."""
+    tool_parser: Literal["auto", "none", "hermes", "llama3", "mistral"] = "auto"
+    """How the model writes calls of tools; by default as its chat template does. none: they stay text."""
+    reasoning: Literal["auto", "none"] = "auto"
+    """Whether to tell what stands in <think> at the beginning of an answer from its text, where the chat template knows
+    such blocks; none: it stays text."""
     model_impl: Literal["auto", "lean", "transformers"] = "auto"
     """What computes the model: our own lean forward, the modules of transformers, or lean for the models it knows."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"

@@ -33,6 +33,7 @@ class ChatTemplate:
 
     Attributes:
         renders_tools: the source speaks of `tools`, so they will not be dropped silently.
+        renders_calls: the same of calls in the history.
         takes_parts: content may be a list of text parts; else it has to be one string.
         source: as it came.
         special_tokens: names that it may write -> their texts.
@@ -71,6 +72,7 @@ class ChatTemplate:
         self.special_tokens = dict(special_tokens)
         self.reserved = frozenset({*_ARGUMENTS, *special_tokens, *environment.globals})
         self.renders_tools = "tools" in source
+        self.renders_calls = "tool_calls" in source
         self.takes_parts = self._probe_parts()
 
     def render(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,6 +72,7 @@ class Tokenizer:
         self._bytes_of_chars = _spelling(spec.get("decoder"))
         added = self._tokenizer.get_added_tokens_decoder()
         self._added_texts = {index: token.content for index, token in added.items()}
+        self._added_ids = {token.content: index for index, token in added.items()}
         self.added_tokens = [
             AddedToken(index, token.content, token.normalized, token.lstrip or token.rstrip, token.single_word)
             for index, token in added.items()
@@ -119,6 +120,10 @@ class Tokenizer:
     def decode(self, token_ids: Sequence[int]) -> str:
         """Decode all tokens, special ones too."""
         return str(self._tokenizer.decode(token_ids, skip_special_tokens=False))
+
+    def ids_of(self, texts: Collection[str]) -> Set[int]:
+        """Find the added tokens that are these texts."""
+        return {self._added_ids[text] for text in texts if text in self._added_ids}
 
     def names(self, token_ids: Sequence[int]) -> list[str | None]:
         """Give the vocabulary's spelling of each token; None: it has none of this number."""
@@ -175,16 +180,17 @@ class Detokenizer:
     window of the last tokens is decoded again, and what is new in its text is the answer.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, keep: Collection[str] = ()) -> None:
+        """Args: keep: texts of special tokens that are given all the same; the others have no text."""
         self._tokenizer = tokenizer
+        self._dropped = tokenizer.special_ids - tokenizer.ids_of(keep)
         self._window: list[int] = []
         self._num_emitted = 0  # characters of the window's text
         self._border = 0  # tokens of the window before its last push that ended on a whole character
 
     def push(self, token_ids: Sequence[int]) -> str:
         """Take tokens, give the text that is certain now."""
-        special = self._tokenizer.special_ids
-        self._window += [token for token in token_ids if token not in special]
+        self._window += [token for token in token_ids if token not in self._dropped]
         text = self._tokenizer.decode(self._window)
         certain = len(text) - _num_open_chars(text)
         new = text[self._num_emitted : certain]

@@ -69,6 +69,7 @@ class Match:
         "block_size",
         "chain",
         "is_collision",
+        "is_disabled",
         "is_open",
         "nearest",
         "num_earlier_blocks",
@@ -89,6 +90,8 @@ class Match:
         self.is_open = True
         self.is_collision = False
         """The block behind the chain has a hash that is in the index with another identity."""
+        self.is_disabled = False
+        """Nothing was looked for."""
         self.chain: list[int] = []
         """READY blocks that hold the prompt's first blocks."""
         self.pending_block: int | None = None

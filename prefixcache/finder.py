@@ -25,7 +25,8 @@ class Finder:
         """A match of all but the last token of a prompt, with nothing locked yet."""
         tokens = self.tokens_of(prompt)
         match = Match(owner, tokens, num_earlier_blocks=prompt.num_earlier_blocks)
-        if self._config.enabled:
+        match.is_disabled = not (self._config.enabled and prompt.reuses)
+        if not match.is_disabled:
             limit = (tokens.num_tokens - 1) // self._config.block_size
             if max_full_blocks is not None:
                 limit = min(limit, max_full_blocks)
@@ -39,7 +40,9 @@ class Finder:
         return match
 
     def ready_blocks(self, prompt: Prompt) -> list[int]:
-        """The READY full blocks of a prompt, from the root on."""
+        """The READY full blocks of a prompt, from the root on; none where it reuses none."""
+        if not prompt.reuses:
+            return []
         tokens = self.tokens_of(prompt)
         return self._leading_ready(self._index.longest_chain(tokens, tokens.num_full_blocks))
 

@@ -38,6 +38,7 @@ class Reason(StrEnum):
     BELOW_MIN_REUSE = "below_min_reuse"
     NOT_READY = "not_ready"
     DISABLED = "disabled"
+    """Nothing was looked for: caching is off, or the request wants its whole prompt computed."""
     OTHER_SCOPE = "other_scope"
     """Admin API only; a tenant reads `never_cached`."""
 
@@ -65,6 +66,8 @@ class Prompt:
     """Names the seed that made `block_hashes`; on another one the cache hashes again."""
     num_earlier_blocks: int = 0
     """Leading full blocks that an earlier life of the worker had; they only explain a miss."""
+    reuses: bool = True
+    """False: nothing of it is taken from the cache, for each token is wanted computed; others may still take it."""
 
 
 @dataclass(frozen=True, slots=True)

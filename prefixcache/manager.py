@@ -47,7 +47,7 @@ class PrefixCache:
         self._ghosts = GhostList(config.ghost_factor * config.num_blocks)
         self._table_index = TableIndex(self._pool, self._index)
         self._retention = Retention(self._pool, self._index, _share(config.max_pinned_ratio, config.num_blocks))
-        self._explainer = Explainer(self._index, self._pool.ready, self._ghosts, enabled=config.enabled)
+        self._explainer = Explainer(self._index, self._pool.ready, self._ghosts)
         self._tables: dict[BlockTable, None] = {}
         self._matches: dict[Match, None] = {}
         self.set_max_shared_ratio(config.max_shared_ratio)

@@ -37,15 +37,14 @@ def main_reason(reasons: Mapping[Reason, int], *, num_computed_tokens: int) -> R
 class Explainer:
     """Turns what a match found into reasons. Reads the index and the ghosts, changes nothing."""
 
-    def __init__(self, index: BlockIndex, ready: Sequence[int], ghosts: GhostList, *, enabled: bool) -> None:
+    def __init__(self, index: BlockIndex, ready: Sequence[int], ghosts: GhostList) -> None:
         self._index = index
         self._ready = ready
         self._ghosts = ghosts
-        self._enabled = enabled
 
     def count(self, match: Match, *, num_shared: int, num_blocks: int) -> dict[Reason, int]:
         """Reasons of the first `num_blocks` blocks, of which `num_shared` are used in place, in the blocks' order."""
-        if not self._enabled:
+        if match.is_disabled:
             return {Reason.DISABLED: num_blocks}
         copied = match.partial_source is not None
         counts = {

@@ -31,6 +31,14 @@ class Sampling:
     frequency_penalty: float = 0.0
     num_logprobs: int | None = None
     """So many of the likeliest tokens to tell of with each one; None: no log probabilities."""
+    grammar: str | None = None
+    """What the answer must match, as llguidance writes it (`gateway.structure`); None: anything goes."""
+    grammar_field: str = "grammar"
+    """The client's name for it, for errors."""
+    num_prompt_logprobs: int | None = None
+    """The same of each token of the prompt but the first, of which then nothing is reused. `max_tokens` may be 0."""
+    n: int = 1
+    """Answers to the one prompt; each draws for itself, with the same seed always the same."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -62,36 +70,49 @@ class TokenLogprobs:
     logprob: float
     likeliest: Sequence[tuple[int, float]]
     """Tokens and theirs, likeliest first."""
+    rank: int
+    """1: no token was likelier."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenBatch:
-    """Tokens that arrived together."""
+    """Tokens of one answer that arrived together."""
 
     token_ids: Sequence[int]
     finish_reason: str | None
     """`stop`: the model ended, and the last token is its end-of-sequence token. `length`. None: there is more."""
     logprobs: Sequence[TokenLogprobs] | None = None
     """One a token; None: not asked for."""
+    choice: int = 0
+    """Which of the answers."""
 
 
 class Generation(Protocol):
-    """One running generation. Iterate it once; leave early only through `abort`."""
+    """One running generation of one answer or several. Iterate it once; leave early only through `abort`."""
 
     @property
     def admission(self) -> Admission:
         """What was reused."""
         ...
 
+    @property
+    def prompt_logprobs(self) -> Sequence[TokenLogprobs]:
+        """Of the prompt's tokens but the first, all there when the first batch is; empty: not asked for."""
+        ...
+
     def __aiter__(self) -> AsyncIterator[TokenBatch]:
-        """Yield batches until one has a finish_reason.
+        """Yield batches until each answer had one with a finish_reason, or was ended.
 
         Raises: BackendFailedError: the engine died; RequestRejectedError: this request failed in the engine.
         """
         ...
 
+    def end(self, choice: int) -> None:
+        """Stop one answer, of which at least one batch came; the others go on."""
+        ...
+
     def abort(self) -> None:
-        """Stop it and free its blocks; safe at any time and more than once."""
+        """Stop all of it and free its blocks; safe at any time and more than once."""
         ...
 
 

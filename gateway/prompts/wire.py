@@ -7,9 +7,9 @@ from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import AfterValidator, AwareDatetime, Field
+from pydantic import AfterValidator, Field
 
-from gateway.admin_wire import Body, Name, NewName, PageQuery, future, iso_time
+from gateway.admin_wire import Body, Moment, Name, NewName, PageQuery, future, iso_time
 from gateway.prompts.compiler import source_of
 from gateway.prompts.drift import Variant
 from gateway.prompts.operator import Draft
@@ -31,7 +31,7 @@ class RetentionBody(Body):
 
     pin: Annotated[bool, Field(strict=True)] = False
     priority: Annotated[int, Field(ge=0, le=_MAX_PRIORITY, strict=True)] = 0
-    expires_at: AwareDatetime | None = None
+    expires_at: Moment | None = None
 
     def retention(self, field: str, now: float) -> Retention:
         """Read it. Raises: InvalidRequestError: it ends in the past."""
@@ -94,8 +94,8 @@ class DiffQuery(Body):
 class SpanQuery(Body):
     """`GET /prompts/{id}/statistics`; by default the last day."""
 
-    since: AwareDatetime | None = None
-    until: AwareDatetime | None = None
+    since: Moment | None = None
+    until: Moment | None = None
 
 
 def prompt_json(prompt: Prompt, state: WarmState | None) -> Json:

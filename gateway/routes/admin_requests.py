@@ -9,11 +9,11 @@ from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter
-from pydantic import AwareDatetime, Field
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from gateway.admin_wire import Body, Name, NumberedPageQuery, iso_time, page_body, read_query
+from gateway.admin_wire import Body, Moment, Name, NumberedPageQuery, iso_time, page_body, read_query
 from gateway.errors import InvalidRequestError
 from gateway.storage.history import HistorySpan, history
 from gateway.storage.request_queries import (
@@ -43,8 +43,8 @@ class FilterQuery(Body):
     endpoint: Name | None = None
     status: Annotated[int, Field(ge=100, le=599)] | None = None
     error: Name | None = None
-    since: AwareDatetime | None = None
-    until: AwareDatetime | None = None
+    since: Moment | None = None
+    until: Moment | None = None
     min_prompt_tokens: Count = None
     min_cached_tokens: Count = None
     min_output_tokens: Count = None
@@ -59,8 +59,8 @@ class HistoryQuery(Body):
     """`GET /history`; by default the last day."""
 
     tenant: Name | None = None
-    since: AwareDatetime | None = None
-    until: AwareDatetime | None = None
+    since: Moment | None = None
+    until: Moment | None = None
 
 
 def add_request_routes(router: APIRouter, store: Store) -> None:

@@ -26,6 +26,9 @@ from gateway.normalize.modes import RuleModes
 from gateway.normalize.registry import RuleRegistry
 from gateway.normalize.rule import Mode, RuleClass
 from gateway.normalize.rules import built_in_rules
+from gateway.openapi.admin import ADMIN
+from gateway.openapi.document import description_route
+from gateway.openapi.endpoints import PROXIED
 from gateway.reception import Reception
 from gateway.rendering import PromptRenderer
 from gateway.routes.admin_explain import add_explain_route
@@ -119,7 +122,9 @@ def create_upstream_app(
     if books is not None:
         add_explain_route(admin, reports, books.recent)
         add_savings_route(admin, accounting)
-    paths = [route.path for route in [*routes, *admin.routes] if isinstance(route, Route) and "{" not in route.path]
+    routes.append(description_route([*routes, *admin.routes], (*PROXIED, *ADMIN)))
+    served = [*routes, *admin.routes]
+    paths = [route.path for route in served if isinstance(route, Route) and "{" not in route.path]
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -141,15 +146,14 @@ def create_upstream_app(
         title="prefixgate",
         version=VERSION,
         lifespan=lifespan,
-        docs_url=None,
-        redoc_url=None,
+        openapi_url=None,
         redirect_slashes=False,
         middleware=[Middleware(RequestContext, metrics=metrics.gateway, paths=paths), Middleware(BodyLimit)],
     )
     app.state.is_settled = lambda: True
     app.router.routes.extend(routes)
     app.include_router(admin)
-    answer_errors(app)
+    answer_errors(app, served)
     return app
 
 

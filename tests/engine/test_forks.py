@@ -107,6 +107,27 @@ def test_forks_each_answer_ends_on_its_own_and_abort_still_ends_the_rest() -> No
     assert not engine.has_work
 
 
+@pytest.mark.parametrize("index", [0, 1, 2])
+def test_forks_one_answer_ends_alone_once_it_has_begun(index: int) -> None:
+    engine, _ = make_engine()
+    prompt = prompt_of(30)
+    add_request(engine, "a", prompt, max_tokens=20, n=3, seed=SEED)
+    said = Transcript()
+    for _ in range(8):
+        engine.abort("a", index)  # too early: it computes the prompt, or is still to fork
+        said.step(engine)
+        if said.tokens:
+            break
+    begun = keys("a", 3)[index]
+    engine.abort("a", index)
+    said.run(engine)
+    assert len(said.tokens[begun]) == 1
+    assert set(said.finish) == set(keys("a", 3)) - {begun}
+    for number, key in enumerate(keys("a", 3)):
+        assert said.tokens[key] == expected_tokens(prompt, 1 if key == begun else 20, seed=SEED, index=number)
+    assert all_blocks_unreferenced(engine)
+
+
 def test_forks_one_bad_answer_fails_the_request_once() -> None:
     engine, runner = make_engine()
     add_request(engine, "a", prompt_of(9), max_tokens=20, n=3, seed=SEED)

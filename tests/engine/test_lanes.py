@@ -77,7 +77,7 @@ def test_lanes_what_is_evicted_while_it_waits_goes_to_the_long_lane() -> None:
         add_request(engine, f"other{i}", prompt_of(SHORT, seed=i + 7), max_tokens=200)
     said.step(engine)
     add_request(engine, "again", [*prompt_of(LONG), 5])
-    request = engine.scheduler._requests["again"]
+    request = engine.scheduler.find("again")
     assert request.lane is Lane.SHORT
     said.run(engine)
     assert said.admitted["again"].num_cached_tokens < LONG - 64, "its prefix was not evicted: a weak test"

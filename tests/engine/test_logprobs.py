@@ -48,7 +48,7 @@ def test_measuring_reads_nothing_back_from_a_device():
         torch.zeros(2, dtype=torch.int64, device="meta"),
         [request("a", 4), request("b", 0)],
     )
-    assert table.shape == (2, 9)
+    assert table.shape == (2, 10)
 
 
 @pytest.fixture(scope="module")

@@ -140,7 +140,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 assert end % CELL == 0 or part.sample or self.is_left_for_forks(part, end)
 
     def is_left_for_forks(self, part, end):
-        request = self.engine.scheduler._requests.get(part.request_id)
+        request = self.engine.scheduler.find(part.request_id)
         return request is None or end == request.num_prompt_tokens - 1
 
     def teardown(self):
@@ -162,8 +162,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert not room._flight._waiters
         assert not room._flight._hopefuls
         assert not any(queue._tenants or queue.stalled for queue in room._queues.values())
-        assert not self.engine.scheduler._requests
-        assert not self.engine.scheduler._answers
+        assert not list(self.engine.scheduler._answers)
 
 
 SchedulerMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

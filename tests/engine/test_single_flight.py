@@ -141,7 +141,7 @@ def test_scheduler_refuses_with_a_reason_what_pins_left_no_room_for() -> None:
     add_request(engine, "running", prompt_of(10, seed=2), max_tokens=20)
     said.step(engine)
     add_request(engine, "large", prompt_of(60, seed=1), max_tokens=80)
-    scopes = engine.scheduler._requests["large"].prompt.scopes
+    scopes = engine.scheduler.find("large").prompt.scopes
     pinned = Prompt(np.array(prompt_of(64), dtype=np.int32), block_hashes=b"", scopes=scopes, hash_epoch=0)
     assert engine.cache.pin(pinned).pin is not None
     said.run(engine)

@@ -27,7 +27,7 @@ from gateway.backends.local import LocalBackend, Supervision
 from gateway.errors import problem_of
 from prefixcache.hashing import hash_blocks, namespace
 from prefixcache.interface import Scope
-from tests.support.chain_runner import VOCAB_SIZE, expected_tokens
+from tests.support.chain_runner import VOCAB_SIZE, expected_prompt_logprobs, expected_tokens
 from tests.support.chain_worker import COMMAND
 from tests.support.processes import is_running
 
@@ -95,13 +95,68 @@ async def test_backend_hands_on_logprobs_and_refuses_a_bias_outside_the_vocabula
     generation = await backend.generate(dataclasses.replace(request, sampling=asked))
     batches = [batch async for batch in generation]
     assert [said for batch in batches for said in batch.logprobs or ()] == [
-        TokenLogprobs(-token / 8, [(0, 0.0), (1, -1.0)]) for token in expected_tokens(prompt, 20)
+        TokenLogprobs(-token / 8, [(0, 0.0), (1, -1.0)], 1 + token % 5) for token in expected_tokens(prompt, 20)
     ]
     assert all(len(batch.token_ids) == len(batch.logprobs or ()) for batch in batches)
     outside = dataclasses.replace(asked, logit_bias={VOCAB_SIZE: 1.0})
     with pytest.raises(RequestRejectedError, match=f"logit_bias: got token {VOCAB_SIZE}") as caught:
         await backend.generate(dataclasses.replace(request, sampling=outside))
     assert caught.value.param == "logit_bias"
+
+
+async def test_backend_tells_several_answers_apart_and_ends_one_alone(start: Start) -> None:
+    backend = await start()
+    await backend.wait_settled()
+    prompt = list(range(1, 20))
+    request = request_of(backend, prompt)
+    several = dataclasses.replace(request, sampling=dataclasses.replace(request.sampling, n=3, seed=5))
+    generation = await backend.generate(several)
+    answers: dict[int, list[int]] = {0: [], 1: [], 2: []}
+    async for batch in generation:
+        answers[batch.choice] += batch.token_ids
+        if batch.choice == 1:
+            generation.end(1)
+            generation.end(1)
+    expected = [expected_tokens(prompt, 20, seed=5, index=index) for index in range(3)]
+    assert [answers[0], answers[2]] == [expected[0], expected[2]]
+    assert answers[1] == expected[1][: len(answers[1])] != []
+    assert await answer(backend, prompt) == expected_tokens(prompt, 20)
+    async with asyncio.timeout(5):
+        while (await backend.snapshot()).num_running:
+            await asyncio.sleep(0.01)
+
+
+async def test_backend_whose_last_answer_is_ended_says_no_more(start: Start) -> None:
+    backend = await start()
+    await backend.wait_settled()
+    request = request_of(backend, [1, 2, 3], max_tokens=400)
+    generation = await backend.generate(
+        dataclasses.replace(request, sampling=dataclasses.replace(request.sampling, n=2))
+    )
+    seen: set[int] = set()
+    async for batch in generation:
+        assert batch.choice not in seen, "more of an answer that was ended"
+        seen.add(batch.choice)
+        generation.end(batch.choice)
+    assert seen == {0, 1}
+    async with asyncio.timeout(5):
+        while (await backend.snapshot()).num_running:
+            await asyncio.sleep(0.01)
+
+
+async def test_backend_tells_of_a_prompt_before_the_answer(start: Start) -> None:
+    backend = await start()
+    await backend.wait_settled()
+    prompt = list(range(1, 40))
+    request = request_of(backend, prompt)
+    for max_tokens in (0, 3):
+        sampling = dataclasses.replace(request.sampling, num_prompt_logprobs=1, max_tokens=max_tokens)
+        generation = await backend.generate(dataclasses.replace(request, request_id=str(max_tokens), sampling=sampling))
+        assert generation.admission.reasons == {"disabled": 5}
+        async for _ in generation:
+            assert len(generation.prompt_logprobs) == 38
+        said = [(told.logprob, told.rank) for told in generation.prompt_logprobs]
+        assert said == [(told.logprob, told.rank) for told in expected_prompt_logprobs(prompt, 1)]
 
 
 async def test_backend_not_ready_is_unavailable(start: Start) -> None:

@@ -24,3 +24,9 @@ async def test_wrong_method_is_405(client: httpx.AsyncClient) -> None:
     answer = await client.get(PATH)
     assert_error(answer, 405, code="method_not_allowed", param=None)
     assert answer.headers["allow"] == "POST"
+
+
+async def test_all_methods_that_a_path_takes_are_told(client: httpx.AsyncClient) -> None:
+    answer = await client.delete("/admin/v1/cache", headers={"authorization": "Bearer open-sesame"})
+    assert answer.status_code == 405
+    assert answer.headers["allow"] == "GET, PATCH"

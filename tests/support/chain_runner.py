@@ -8,9 +8,11 @@ A request that names a seed is answered by (digest, seed of the answer), so that
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 
 from engine.batch import ScheduledRequest, SchedulerOutput, StepOutput
@@ -48,7 +50,20 @@ def expected_tokens(prompt: Sequence[int], num_tokens: int, *, seed: int | None 
 
 def expected_logprobs(token: int, num: int) -> TokenLogprobs:
     """What it says of a token: a number that no other has."""
-    return TokenLogprobs(-token / 8, list(range(num)), [-float(rank) for rank in range(num)])
+    return TokenLogprobs(-token / 8, list(range(num)), [-float(rank) for rank in range(num)], 1 + token % 5)
+
+
+def expected_prompt_logprobs(prompt: Sequence[int], num: int) -> list[TokenLogprobs]:
+    """What it says of a prompt's tokens but the first, each by the digest of those before it."""
+    digest, said = 0, []
+    for token_id, following in itertools.pairwise(prompt):
+        digest = _mix(digest, int(token_id))
+        said.append(_scored(digest, int(following), num))
+    return said
+
+
+def _scored(digest: int, following: int, num: int) -> TokenLogprobs:
+    return msgspec.structs.replace(expected_logprobs(following, num), logprob=-float(digest % 997))
 
 
 class ChainRunner:
@@ -84,15 +99,24 @@ class ChainRunner:
         for copy in output.copies:
             src, dst = copy.src * self.block_size, copy.dst * self.block_size
             self.slots[dst : dst + copy.num_tokens] = self.slots[src : src + copy.num_tokens]
-        sampled, logprobs = {}, {}
+        sampled, logprobs, prompts = {}, {}, {}
         for request in output.requests:
             digest = self._extend(request)
+            if request.targets is not None:
+                num = request.sampling.num_prompt_logprobs or 0
+                digests = [
+                    int(self.slots[self._slot(request, request.num_computed_tokens + i)])
+                    for i in range(len(request.targets))
+                ]
+                prompts[request.request_id] = [
+                    _scored(*pair, num) for pair in zip(digests, request.targets.tolist(), strict=True)
+                ]
             if request.sample:
                 seed = 0 if request.sampling.seed is None else request.seed
                 sampled[request.request_id] = token = _token(digest, seed)
                 if (num := request.sampling.num_logprobs) is not None:
                     logprobs[request.request_id] = expected_logprobs(token, num)
-        return StepOutput(sampled, logprobs=logprobs)
+        return StepOutput(sampled, logprobs=logprobs, prompt_logprobs=prompts)
 
     def _extend(self, request: ScheduledRequest) -> int:
         position = request.num_computed_tokens

@@ -12,7 +12,15 @@ import numpy as np
 from engine.calls import Call, Order, Outcome, Reply
 from engine.config import CacheConfig, EngineConfig, SchedulerConfig
 from engine.llm_engine import FromEngine, LLMEngine
-from engine.messages import AddRequest, Admitted, RequestFailed, SamplingParams, StepOutputs
+from engine.messages import (
+    AddRequest,
+    Admitted,
+    PromptLogprobs,
+    RequestFailed,
+    SamplingParams,
+    StepOutputs,
+    TokenLogprobs,
+)
 from prefixcache.hashing import hash_blocks, namespace
 from prefixcache.interface import Scope
 from tests.support.chain_runner import ChainRunner
@@ -97,6 +105,8 @@ class Transcript:
         self.tokens: dict[str, list[int]] = {}
         self.finish: dict[str, str] = {}
         self.admitted: dict[str, Admitted] = {}
+        self.prompts: dict[str, list[TokenLogprobs]] = {}
+        """Told of each prompt."""
         self.failed: dict[str, RequestFailed] = {}
         self.outcomes: dict[int, Outcome] = {}
         self._call_ids = itertools.count()
@@ -124,6 +134,11 @@ class Transcript:
                 case Admitted():
                     assert message.request_id not in self.admitted, "admitted twice"
                     self.admitted[message.request_id] = message
+                case PromptLogprobs(request_id, position, logprobs):
+                    told = self.prompts.setdefault(request_id, [])
+                    assert position - 1 <= len(told), "a gap"
+                    assert request_id not in self.tokens, "after the answer began"
+                    told[position - 1 :] = logprobs
                 case RequestFailed():
                     self.failed[message.request_id] = message
                 case Reply(call_id, outcome):

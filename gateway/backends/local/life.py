@@ -31,6 +31,7 @@ from engine.messages import (
     EngineReady,
     EngineSnapshot,
     GetSnapshot,
+    PromptLogprobs,
     RequestFailed,
     SamplingParams,
     StepOutputs,
@@ -139,7 +140,11 @@ class WorkerLife:
         self._wire_ids[request.request_id] = wire_id
         if len(self._wire_ids) > MAX_NAMED_REQUESTS:
             self._wire_ids.popitem(last=False)
-        generation = LocalGeneration(abort=functools.partial(self._abort, wire_id))
+        generation = LocalGeneration(
+            num_choices=request.sampling.n,
+            abort=functools.partial(self._abort, wire_id),
+            end=functools.partial(self._end_answer, wire_id),
+        )
         self._generations[wire_id] = generation
         self._send(
             AddRequest(
@@ -196,6 +201,16 @@ class WorkerLife:
         if self._generations.pop(wire_id, None) is not None:
             self._send(AbortRequest(wire_id))
 
+    def _end_answer(self, wire_id: str, index: int) -> None:
+        """One answer is over for its reader; with the last one the request is."""
+        generation = self._generations.get(wire_id)
+        if generation is None:
+            return
+        if generation.is_over:
+            self._abort(wire_id)
+        else:
+            self._send(AbortRequest(wire_id, index))
+
     def _send(self, message: ToWorker) -> None:
         """Send without waiting. It can only fail when the worker is gone, and its end tells everybody who waits."""
         sent = asyncio.ensure_future(self._socket.send(encode(message), zmq.DONTWAIT))
@@ -216,13 +231,8 @@ class WorkerLife:
             case StepOutputs(outputs):
                 for output in outputs:
                     self._push(output)
-            case Admitted(wire_id, num_prompt, num_cached, reasons, num_common):
-                if generation := self._generations.get(wire_id):
-                    generation.admit(Admission(num_prompt, num_cached, reasons, num_common))
-            case RequestFailed(wire_id, why, param, retryable):
-                if generation := self._generations.pop(wire_id, None):
-                    error = BackendOverloadedError(why) if retryable else RequestRejectedError(why, param=param)
-                    generation.fail(error)
+            case (Admitted() | PromptLogprobs() | RequestFailed()) as message:
+                self._tell(message)
             case (EngineSnapshot(call_id) as said) | Reply(call_id, said):
                 self._answer(call_id, said)
             case EngineReady() as ready:
@@ -231,14 +241,27 @@ class WorkerLife:
             case EngineFailed(why, True):
                 self.fatal = why
 
+    def _tell(self, message: Admitted | PromptLogprobs | RequestFailed) -> None:
+        generation = self._generations.get(message.request_id)
+        if generation is None:
+            return  # aborted; the worker had not heard of it yet
+        match message:
+            case Admitted(_, num_prompt, num_cached, reasons, num_common):
+                generation.admit(Admission(num_prompt, num_cached, reasons, num_common))
+            case PromptLogprobs(_, position, said):
+                generation.tell_prompt(position - 1, [_logprobs(token) for token in said])
+            case RequestFailed(_, why, param, retryable):
+                del self._generations[message.request_id]
+                generation.fail(BackendOverloadedError(why) if retryable else RequestRejectedError(why, param=param))
+
     def _push(self, output: TokenOutput) -> None:
         generation = self._generations.get(output.request_id)
         if generation is None:
             return  # aborted; the worker had not heard of it yet
-        if output.finish_reason is not None:
-            del self._generations[output.request_id]
         told = None if output.logprobs is None else [_logprobs(said) for said in output.logprobs]
-        generation.push(output.token_ids, output.finish_reason, told)
+        generation.push(output.index, output.token_ids, output.finish_reason, told)
+        if generation.is_over:
+            del self._generations[output.request_id]
 
     def _answer(self, call_id: int, said: EngineSnapshot | Outcome) -> None:
         answer = self._questions.pop(call_id, None)
@@ -278,7 +301,7 @@ def prompt_fields(prompt: HashedPrompt) -> dict[str, Any]:
 
 
 def _logprobs(said: EngineLogprobs) -> TokenLogprobs:
-    return TokenLogprobs(said.logprob, list(zip(said.top_ids, said.top_logprobs, strict=True)))
+    return TokenLogprobs(said.logprob, list(zip(said.top_ids, said.top_logprobs, strict=True)), said.rank)
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
@@ -27,6 +28,8 @@ class FakeBackend(FakeControl):
 
     reply: Sequence[int] = ()
     """Tokens of every answer; the end-of-sequence token, where wanted, among them."""
+    other_replies: Sequence[Sequence[int]] = ()
+    """Of the answers to one request behind the first, by turns; empty: all say the same."""
     ends: bool = True
     """The last token of the reply is the model's own end; else the answer ends by length."""
     batch_size: int = 1
@@ -45,6 +48,8 @@ class FakeBackend(FakeControl):
     requests: list[GenerationRequest] = field(default_factory=list)
     aborted: list[str] = field(default_factory=list)
     """Left before their end, while waiting or running."""
+    ended: list[tuple[str, int]] = field(default_factory=list)
+    """Single answers that were left."""
     num_started: int = 0
     num_stopped: int = 0
     _stopped: asyncio.Event = field(default_factory=asyncio.Event)
@@ -149,33 +154,53 @@ class FakeBackend(FakeControl):
 def logprobs_of(token: int, num: int) -> TokenLogprobs:
     """The token itself is the likeliest, the ids after it follow."""
     likeliest = [(token + rank, -token / 8 - rank) for rank in range(num)]
-    return TokenLogprobs(-token / 8, likeliest)
+    return TokenLogprobs(-token / 8, likeliest, 1)
 
 
 class FakeGeneration:
-    """Hands out the reply, batch by batch."""
+    """Hands out the replies, batch by batch, the answers by turns."""
 
     def __init__(self, backend: FakeBackend, request: GenerationRequest, admission: Admission) -> None:
         self.admission = admission
+        num = request.sampling.num_prompt_logprobs
+        self.prompt_logprobs = [] if num is None else [logprobs_of(int(token), num) for token in request.token_ids[1:]]
         self._backend = backend
         self._request = request
+        self._running = list(range(request.sampling.n))
 
     async def __aiter__(self) -> AsyncIterator[TokenBatch]:
         backend, request = self._backend, self._request
-        reply = list(backend.reply)[: request.sampling.max_tokens]
-        ended = backend.ends and len(reply) == len(backend.reply)
-        for number, start in enumerate(range(0, len(reply), backend.batch_size)):
-            await backend.pause()
-            if backend.is_stopped or number == backend.fail_after:
-                backend.live.discard(request.request_id)
-                raise BackendFailedError("the engine died")
-            batch = reply[start : start + backend.batch_size]
-            reason = None
-            if start + backend.batch_size >= len(reply):
-                reason = "stop" if ended else "length"
-                backend.live.discard(request.request_id)
-            num = request.sampling.num_logprobs
-            yield TokenBatch(batch, reason, None if num is None else [logprobs_of(token, num) for token in batch])
+        for number in itertools.count():
+            for choice in list(self._running):
+                await backend.pause()
+                if backend.is_stopped or number == backend.fail_after:
+                    backend.live.discard(request.request_id)
+                    raise BackendFailedError("the engine died")
+                batch = self._batch(choice, number)
+                if batch.finish_reason is not None:
+                    self._running.remove(choice)
+                if not self._running:
+                    backend.live.discard(request.request_id)
+                yield batch
+            if not self._running:
+                return
+
+    def end(self, choice: int) -> None:
+        if choice in self._running:
+            self._running.remove(choice)
+            self._backend.ended.append((self._request.request_id, choice))
 
     def abort(self) -> None:
         self._backend.abort(self._request.request_id)
+
+    def _batch(self, choice: int, number: int) -> TokenBatch:
+        backend, sampling = self._backend, self._request.sampling
+        others = backend.other_replies
+        whole = others[(choice - 1) % len(others)] if choice and others else backend.reply
+        reply = list(whole)[: sampling.max_tokens]
+        start, stop = number * backend.batch_size, (number + 1) * backend.batch_size
+        tokens = reply[start:stop]
+        last = "stop" if backend.ends and reply and len(reply) == len(whole) else "length"
+        num = sampling.num_logprobs
+        logprobs = None if num is None else [logprobs_of(token, num) for token in tokens]
+        return TokenBatch(tokens, last if stop >= len(reply) else None, logprobs, choice)

@@ -1,0 +1,60 @@
+"""An agent with two tools: LangChain's model class in a loop that ends when the model calls no tool any more.
+
+pip install langchain-openai
+OPENAI_BASE_URL=http://127.0.0.1:8000/v1 OPENAI_API_KEY=none OPENAI_MODEL=… python examples/langchain_agent.py
+
+It takes a model that knows how to call tools; the default one of 135M parameters does not.
+"""
+
+from __future__ import annotations
+
+import os
+
+from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
+from langchain_core.tools import tool
+from langchain_openai import ChatOpenAI
+
+MAX_TURNS = 6
+
+
+@tool
+def ticket_price(visitor: str) -> int:
+    """Price of a ticket in euros, for an adult or a child."""
+    return 5 if visitor == "child" else 12
+
+
+@tool
+def add(first: int, second: int) -> int:
+    """Add two numbers."""
+    return first + second
+
+
+TOOLS = {one.name: one for one in (ticket_price, add)}
+
+
+def main() -> None:
+    model = ChatOpenAI(
+        model=os.environ.get("OPENAI_MODEL", "smollm2-135m-instruct"),
+        base_url=os.environ.get("OPENAI_BASE_URL", "http://127.0.0.1:8000/v1"),
+        api_key=os.environ.get("OPENAI_API_KEY", "none"),
+        temperature=0,
+    ).bind_tools(list(TOOLS.values()))
+    messages: list[BaseMessage] = [
+        SystemMessage("Use the tools. Answer when you have the numbers."),
+        HumanMessage("What do an adult and a child pay together?"),
+    ]
+    for _ in range(MAX_TURNS):
+        answer = model.invoke(messages)
+        messages.append(answer)
+        for call in answer.tool_calls:
+            result = TOOLS[call["name"]].invoke(call)
+            print(f"{call['name']}({call['args']}) -> {result.content}")
+            messages.append(result)
+        if not answer.tool_calls:
+            print(answer.content)
+            return
+    print(f"no answer after {MAX_TURNS} turns")
+
+
+if __name__ == "__main__":
+    main()

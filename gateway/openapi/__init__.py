@@ -1,0 +1,1 @@
+"""The description of the HTTP interface, in OpenAPI 3.1."""

@@ -1,0 +1,45 @@
+"""What the admin API gives back."""
+
+from __future__ import annotations
+
+from gateway.openapi.schema import COUNT, FLAG, OBJECT, TEXT, TIME, Schema, answer, array, nullable, one_of
+
+_KEY: dict[str, Schema] = {
+    "id": TEXT,
+    "tenant": TEXT,
+    "name": nullable(TEXT),
+    "hint": TEXT,
+    "models": nullable(array(TEXT)),
+    "limits": OBJECT,
+    "state": TEXT,
+    "created_at": TIME,
+    "expires_at": nullable(TIME),
+    "revoked_at": nullable(TIME),
+}
+
+ADMIN_ANSWERS: dict[str, Schema] = {
+    "Page": answer(object=one_of("list"), data=array(OBJECT), has_more=FLAG, next_cursor=nullable(TEXT)),
+    "Tenant": answer(id=TEXT, name=TEXT, limits=OBJECT, created_at=TIME),
+    "Key": answer(**_KEY),
+    "NewKey": answer(key=TEXT, **_KEY),
+    "Prompt": answer(
+        id=TEXT, name=TEXT, scope=TEXT, active_version=nullable(COUNT), created_at=TIME, warm=nullable(OBJECT)
+    ),
+    "PromptVersion": answer(
+        version=COUNT, slots=array(TEXT), rules=OBJECT, retention=OBJECT, num_tokens=COUNT, created_at=TIME
+    ),
+    "Rules": answer(object=one_of("list"), data=array(OBJECT), choices=array(OBJECT)),
+    "RuleChoice": answer(tenant=TEXT, route=TEXT, rule=TEXT),
+    "Cache": answer(total_blocks=COUNT, num_running=COUNT, num_waiting=COUNT, counters=OBJECT, options=OBJECT),
+    "CacheOptions": answer(max_shared_ratio={"type": "number"}, growth_reserve=COUNT),
+    "Config": answer(changeable=array(TEXT), rules=OBJECT, chat_template_check=OBJECT),
+    "RequestBlocks": answer(id=TEXT, status=TEXT, blocks=array(OBJECT), num_prompt_tokens=COUNT),
+    "LoggedRequest": answer(created_at=TIME, tenant=TEXT),
+    "Difference": {
+        "type": "object",
+        "required": ["id", "from", "to", "diff"],
+        "properties": {"id": TEXT, "from": COUNT, "to": COUNT, "diff": TEXT},
+    },
+    "Drift": answer(id=TEXT, version=nullable(COUNT), variants=array(OBJECT)),
+    "Object": OBJECT,
+}

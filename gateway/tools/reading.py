@@ -1,0 +1,128 @@
+"""How the answers of one model are read: what is thought, what is a call, what is text."""
+
+from __future__ import annotations
+
+import secrets
+import uuid
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from gateway.answer_pieces import Piece, Text
+from gateway.errors import InvalidRequestError
+from gateway.tools import thoughts
+from gateway.tools.call_parser import CallParser
+from gateway.tools.choice import ToolChoice
+from gateway.tools.formats import FORMATS, CallFormat, format_of
+from gateway.tools.thoughts import ThoughtParser
+
+_ALPHANUMERIC = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerForm:
+    """Of one model."""
+
+    calls: CallFormat | None = None
+    """None: what it writes for calls is not known here, and stays text."""
+    has_thoughts: bool = False
+
+    @classmethod
+    def of(cls, template: str, *, tool_parser: str = "auto", reasoning: str = "auto") -> AnswerForm:
+        """Learn it from a chat template, where the operator does not say.
+
+        Args:
+            template: its source.
+            tool_parser: `auto`, `none` or the name of a format.
+            reasoning: `auto` or `none`.
+        """
+        name = format_of(template) if tool_parser == "auto" else tool_parser
+        return cls(FORMATS.get(name or ""), reasoning == "auto" and thoughts.are_printed_by(template))
+
+    @property
+    def marks(self) -> Collection[str]:
+        """Texts that are no text of an answer; where they are special tokens, they have to be seen all the same."""
+        calls = (self.calls.opening, self.calls.closing) if self.calls else ()
+        return {*calls, *((thoughts.OPENING, thoughts.CLOSING) if self.has_thoughts else ())} - {""}
+
+    def reading(self, choice: ToolChoice, names: Collection[str], prompt_end: Callable[[], str]) -> Reading | None:
+        """Tell how the answer to one prompt is to be read; None: all of it is text.
+
+        Args:
+            choice: of tools.
+            names: of the tools that there are.
+            prompt_end: gives the last characters of the prompt.
+
+        Raises: InvalidRequestError: a call is asked for that cannot be.
+        """
+        choice.check(names)
+        if choice.must_call and self.calls is None:
+            raise InvalidRequestError(
+                "tool_choice: got one that asks for a call, wanted auto or none: how this model writes calls is not known; "
+                "serve with --tool-parser to say it",
+                param="tool_choice",
+            )
+        calls = self.calls if names and choice.may_call else None
+        if calls is None and not self.has_thoughts:
+            return None
+        is_begun = self.has_thoughts and thoughts.is_begun_by(prompt_end())
+        return Reading(self, calls, frozenset(names), None if choice.is_parallel else 1, is_begun)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Of one prompt's answers."""
+
+    form: AnswerForm
+    calls: CallFormat | None
+    """None: there are none in this answer."""
+    tools: frozenset[str]
+    max_calls: int | None
+    is_begun: bool
+    """The prompt ends within a thought."""
+
+    def reader(self, *, is_whole: bool) -> AnswerReader:
+        """Begin to read an answer; `is_whole`: nobody sees it before its end."""
+        calls = None
+        if self.calls is not None:
+            new_id = _id_maker(self.calls.id_chars)
+            calls = CallParser(self.calls, self.tools, new_id, max_calls=self.max_calls, is_whole=is_whole)
+        return AnswerReader(ThoughtParser(is_begun=self.is_begun) if self.form.has_thoughts else None, calls)
+
+
+class AnswerReader:
+    """Reads one answer: thoughts first, calls in what remains."""
+
+    def __init__(self, thoughts: ThoughtParser | None, calls: CallParser | None) -> None:
+        self._thoughts = thoughts
+        self._calls = calls
+
+    @property
+    def num_calls(self) -> int:
+        """So many have begun."""
+        return self._calls.num_calls if self._calls else 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more is wanted."""
+        return self._calls is not None and self._calls.is_over
+
+    def push(self, text: str) -> list[Piece]:
+        """Take more text, give what is certain now."""
+        return self._read([Text(text)] if self._thoughts is None else self._thoughts.push(text))
+
+    def flush(self) -> list[Piece]:
+        """Give what is left when no more text comes."""
+        pieces = self._read([] if self._thoughts is None else self._thoughts.flush())
+        return pieces if self._calls is None else pieces + self._calls.flush()
+
+    def _read(self, pieces: list[Piece]) -> list[Piece]:
+        calls = self._calls
+        if calls is None:
+            return pieces
+        return [read for piece in pieces for read in (calls.push(piece.text) if isinstance(piece, Text) else [piece])]
+
+
+def _id_maker(num_chars: int) -> Callable[[], str]:
+    if num_chars:
+        return lambda: "".join(secrets.choice(_ALPHANUMERIC) for _ in range(num_chars))
+    return lambda: f"call_{uuid.uuid4().hex}"

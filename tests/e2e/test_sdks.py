@@ -1,0 +1,16 @@
+"""The providers' SDKs against the real model."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.real_model import MODEL
+from tests.support.sdk_suite import Check, Part, Served, checks_for
+from tests.support.server import Server
+
+pytestmark = pytest.mark.model
+
+
+@pytest.mark.parametrize("check", checks_for(Part.COMPLETIONS, Part.ANTHROPIC, Part.CHECKS))
+def test_sdk(check: Check, server: Server) -> None:
+    check(Served(server.url, MODEL))
