@@ -21,7 +21,7 @@ _DIAGNOSTICS = {
 }
 
 _SAMPLING: dict[str, Schema] = {
-    "max_tokens": whole(1, _INT32),
+    "max_tokens": whole(0, _INT32),
     "temperature": number(0, 2),
     "top_p": number(0, 1),
     "top_k": whole(-1, _INT32),
@@ -41,6 +41,12 @@ _SAMPLING: dict[str, Schema] = {
         "maxProperties": bounds.MAX_BIASES,
     },
     **_DIAGNOSTICS,
+}
+
+_ANSWERS: dict[str, Schema] = {
+    "n": whole(1, bounds.MAX_ANSWERS),
+    "prompt_logprobs": whole(0, bounds.MAX_TOP_LOGPROBS),
+    "cache_salt": TEXT,
 }
 
 _TEXT_PART = body(("type", "text"), type=one_of("text"), text=TEXT)
@@ -72,21 +78,27 @@ _CHAT = body(
     tools=array(ref("Tool"), most=MAX_TOOLS),
     tool_choice=any_of(one_of("auto", "none", "required"), ref("NamedTool")),
     parallel_tool_calls=FLAG,
-    max_completion_tokens=whole(1, _INT32),
+    max_completion_tokens=whole(0, _INT32),
     logprobs=FLAG,
     top_logprobs=whole(0, bounds.MAX_TOP_LOGPROBS),
     prompt=_CHAT_PROMPT,
     continue_final_message=FLAG,
     chat_template_kwargs=OBJECT,
     reasoning_effort=TEXT,
+    **_ANSWERS,
     **_SAMPLING,
 )
+_PROMPT: Schema = {"type": "string", "minLength": 1}
+_PROMPT_TOKENS = array(whole(0, _INT32), least=1)
 _COMPLETION = body(
     ("model", "prompt"),
     model=ref("ModelName"),
-    prompt=any_of({"type": "string", "minLength": 1}, array(whole(0, _INT32), least=1)),
+    prompt=any_of(_PROMPT, _PROMPT_TOKENS, array(any_of(_PROMPT, _PROMPT_TOKENS), least=1, most=bounds.MAX_ANSWERS)),
     echo=FLAG,
     add_special_tokens=FLAG,
+    logprobs=any_of(whole(0, bounds.MAX_TOP_LOGPROBS), {"enum": [False]}),
+    best_of=whole(1, bounds.MAX_ANSWERS),
+    **_ANSWERS,
     **_SAMPLING,
 )
 

@@ -38,6 +38,26 @@ NEUTRAL: dict[str, tuple[Any, Any]] = {
     "functions": ([], [{"name": "f"}]),
     "function_call": ("none", "auto"),
 }
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "n-zero": ({"n": 0}, "n"),
+    "n-many": ({"n": 129}, "n"),
+    "n-float": ({"n": 1.0}, "n"),
+    "n-bool": ({"n": True}, "n"),
+    "prompt-logprobs-negative": ({"prompt_logprobs": -1}, "prompt_logprobs"),
+    "prompt-logprobs-many": ({"prompt_logprobs": 21}, "prompt_logprobs"),
+    "prompt-logprobs-bool": ({"prompt_logprobs": True}, "prompt_logprobs"),
+    "prompt-logprobs-streamed": ({"prompt_logprobs": 1, "stream": True}, "prompt_logprobs"),
+    "cache-salt-number": ({"cache_salt": 5}, "cache_salt"),
+    "web-search": ({"web_search_options": {}}, "web_search_options"),
+    "audio": (
+        {"messages": [{"role": "user", "content": [{"type": "input_audio", "input_audio": {}}]}]},
+        "messages[0].content[0].type",
+    ),
+    "file": (
+        {"messages": [{"role": "user", "content": [{"type": "file", "file": {}}]}]},
+        "messages[0].content[0].type",
+    ),
+}
 
 
 @pytest.mark.parametrize("field", [*HONOURED, *IGNORED])
@@ -61,18 +81,12 @@ async def test_only_the_value_that_changes_nothing_is_taken(
     assert len(backend.requests) == 1
 
 
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({"web_search_options": {}}, "web_search_options"),
-        ({"cache_salt": 5}, "cache_salt"),
-        ({"messages": [{"role": "user", "content": [{"type": "input_audio", "input_audio": {}}]}]}, None),
-        ({"messages": [{"role": "user", "content": [{"type": "file", "file": {}}]}]}, None),
-    ],
-)
-async def test_what_is_not_there_is_refused(
-    client: httpx.AsyncClient, fields: dict[str, Any], param: str | None
+@pytest.mark.parametrize(("fields", "param"), REFUSED.values(), ids=REFUSED)
+async def test_what_is_wrong_is_named(
+    client: httpx.AsyncClient, backend: FakeBackend, fields: dict[str, Any], param: str
 ) -> None:
     answer = await client.post(PATH, json=chat(**fields))
-    assert answer.status_code == 400
-    assert answer.json()["error"]["param"] == (param or "messages[0].content[0].type")
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"]) == (400, param)
+    assert error["message"].startswith(f"{param}: ")
+    assert not backend.requests

@@ -13,6 +13,7 @@ from gateway.backends import base
 from tests.gateway.support.fake_backend import FakeBackend
 from tests.gateway.test_bad_bodies import COMPLETIONS, MESSAGES
 from tests.gateway.test_bad_input import BODIES, FIELDS, chat
+from tests.gateway.test_chat_fields import REFUSED
 
 CHAT, ANTHROPIC = "/v1/chat/completions", "/v1/messages"
 INVALID, SERVER = "invalid_request_error", "server_error"
@@ -135,7 +136,7 @@ def test_every_limit_has_a_row_of_wrong_input(module: str) -> None:
     names = {name for name in vars(importlib.import_module(f"gateway.{module}")) if name.startswith(("MAX_", "MIN_"))}
     own = {name for name in names if name in _text_of(module)}
     assert own == set(LIMITS[module]), "a limit without a row, or a row without its limit"
-    rows = {**BODIES, **FIELDS, **COMPLETIONS, **MESSAGES, **TOO_MANY}
+    rows = {**BODIES, **FIELDS, **COMPLETIONS, **MESSAGES, **REFUSED, **TOO_MANY}
     assert set(LIMITS[module].values()) <= set(rows)
 
 
