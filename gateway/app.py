@@ -45,6 +45,7 @@ from gateway.recent import RecentRequests
 from gateway.rendering import PromptRenderer
 from gateway.responses import PATH as RESPONSES_PATH
 from gateway.responses import Responses
+from gateway.retention_hints import RetentionHints
 from gateway.routes.admin import admin_router
 from gateway.routes.system import SystemRoutes
 from gateway.serving import PING_SECONDS, Services, Serving
@@ -115,7 +116,7 @@ def create_app(
         prompts = PromptOperator(
             store.database, compiler, registry, warmer, backend=backend, model_name=model_files.name
         )
-    form = AnswerForm.of(source, tool_parser=settings.tool_parser, reasoning=settings.reasoning)
+    form = AnswerForm.of(source, tokenizer.special_id, tool_parser=settings.tool_parser, reasoning=settings.reasoning)
     memory = TurnMemory(max_bytes=settings.turn_memory)
     ingress = Ingress(modes, renderer, hasher, threads, prompts.registry if prompts else None, memory, form)
     accounting = Accounting(
@@ -134,6 +135,7 @@ def create_app(
         recent=recent,
         accounting=accounting,
         diagnostics=Diagnostics(backend, records),
+        retention=RetentionHints(backend),
         log=store.log if store else None,
         ping_seconds=ping_seconds,
     )

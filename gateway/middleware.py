@@ -8,6 +8,7 @@ from collections.abc import Collection
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from gateway.error_shapes import is_anthropic
 from gateway.errors import BodyTooLargeError
 from gateway.ids import RandomIds
 from gateway.log import REQUEST_ID
@@ -45,7 +46,10 @@ class RequestContext:
             nonlocal status, is_complete
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message).append("x-request-id", request_id)
+                headers = MutableHeaders(scope=message)
+                headers.append("x-request-id", request_id)
+                if is_anthropic(scope["path"]):
+                    headers.setdefault("request-id", request_id)  # where their SDK looks; an upstream may have said it
             elif not message.get("more_body", False):
                 is_complete = True
                 # Before it is sent, so that whoever has the answer finds it counted.

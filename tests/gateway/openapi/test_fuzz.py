@@ -56,7 +56,7 @@ def fuzz(server: EchoServer, tmp_path: Path) -> Callable[..., int]:
 
 
 def test_no_500_and_no_undescribed_answer(fuzz: Callable[..., int]) -> None:
-    assert fuzz("--phases=fuzzing", "--max-examples=6") >= 250
+    assert fuzz("--phases=fuzzing", "--max-examples=4") >= 150
 
 
 @pytest.mark.slow
