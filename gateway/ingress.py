@@ -5,7 +5,7 @@ Pure but for the clock that a template may read; long prompts take the same way 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gateway.accounting.accounting import Origin
@@ -39,6 +39,8 @@ class PreparedPrompt:
     """A request for the engine, and what was done to the prompt on the way."""
 
     request: GenerationRequest
+    identity: Identity
+    """Whose cache it may use."""
     origin: Origin | None = None
     """None: it is a text without a form that rules could change."""
     rendered: RenderedPrompt | None = None
@@ -48,6 +50,23 @@ class PreparedPrompt:
     """Remembers the answer; None: it is not to be remembered."""
     reading: Reading | None = None
     """What is to be found in the answer beside text; None: nothing."""
+    more: tuple[GenerationRequest, ...] = ()
+    """For the further prompts of the same body, which differ in their tokens alone."""
+
+    @property
+    def requests(self) -> tuple[GenerationRequest, ...]:
+        """One for each prompt."""
+        return (self.request, *self.more)
+
+    @property
+    def num_answers(self) -> int:
+        """To all prompts."""
+        return len(self.requests) * self.request.sampling.n
+
+    @property
+    def most_tokens(self) -> int:
+        """Prompts and answers together, if none of them ends early."""
+        return sum(len(part.token_ids) + part.sampling.n * part.sampling.max_tokens for part in self.requests)
 
     @property
     def fired_rules(self) -> tuple[str, ...]:
@@ -97,6 +116,7 @@ class Ingress:
         named = None if chat.prompt is None else self._named(chat.prompt, identity)
         conversation, num_bytes = chat.conversation, chat.num_body_bytes
         rules = self._modes.rule_set(identity.tenant, route, named.compiled.choices if named else None)
+        identity = _narrowed(identity, chat, rules)
         slots: Mapping[str, str] = {}
         if named is not None and chat.prompt is not None:
             moves = rules.mode_of("relocate_volatile") is Mode.ON and has_place_for_values(conversation)
@@ -116,16 +136,18 @@ class Ingress:
     async def prepare_plain(
         self,
         request_id: str,
-        tokenize: Callable[[], TokenArray],
+        tokenize: Callable[[], Sequence[TokenArray]],
         options: ChatRequest,
         *,
+        route: str,
         identity: Identity,
         model: ModelInfo,
     ) -> PreparedPrompt:
-        """Prepare a prompt that is no chat; of the options, what is said does not count.
+        """Prepare prompts that are no chats, at least one; of the options, what is said does not count.
 
         Raises: ContextLengthError: it does not fit.
         """
+        identity = _narrowed(identity, options, self._modes.rule_set(identity.tenant, route, None))
         arguments = (request_id, tokenize, options, identity, model)
         num_bytes = options.num_body_bytes
         return await self._threads.run(num_bytes, self._prepare_plain, *arguments, num_new_chars=num_bytes)
@@ -176,18 +198,30 @@ class Ingress:
         names = [str(tool["function"]["name"]) for tool in tools]
         reading = self._form.reading(chat.tool_choice, names, rendered.ending)
         request, prompt_id = self._request(request_id, token_ids, chat, "messages", identity, model)
-        return PreparedPrompt(request, canonical.origin, rendered, prompt_id, canonical.next_turn, reading)
+        return PreparedPrompt(request, identity, canonical.origin, rendered, prompt_id, canonical.next_turn, reading)
 
     def _prepare_plain(
         self,
         request_id: str,
-        tokenize: Callable[[], TokenArray],
+        tokenize: Callable[[], Sequence[TokenArray]],
         options: ChatRequest,
         identity: Identity,
         model: ModelInfo,
     ) -> PreparedPrompt:
-        request, prompt_id = self._request(request_id, tokenize(), options, "prompt", identity, model)
-        return PreparedPrompt(request, prompt_id=prompt_id)
+        prompts = tokenize()
+        made = [
+            self._request(
+                f"{request_id}-{number}" if number else request_id,
+                token_ids,
+                options,
+                f"prompt[{number}]" if len(prompts) > 1 else "prompt",
+                identity,
+                model,
+            )
+            for number, token_ids in enumerate(prompts)
+        ]
+        (request, prompt_id), *others = made
+        return PreparedPrompt(request, identity, prompt_id=prompt_id, more=tuple(other for other, _ in others))
 
     def _request(
         self,
@@ -212,6 +246,10 @@ class Ingress:
             presence_penalty=chat.presence_penalty,
             frequency_penalty=chat.frequency_penalty,
             num_logprobs=chat.num_logprobs,
+            grammar=None if chat.structure is None else chat.structure.grammar,
+            grammar_field="grammar" if chat.structure is None else chat.structure.field,
+            num_prompt_logprobs=chat.num_prompt_logprobs,
+            n=chat.n,
         )
         heads = self._prompts.registered.heads if self._prompts else HeadIndex()
         request = self._hasher.request(
@@ -238,6 +276,12 @@ class Ingress:
         )
 
 
+def _narrowed(identity: Identity, chat: ChatRequest, rules: RuleSet) -> Identity:
+    """Give a client the cache of its own that it asks for, where the operator has switched off that this is dropped."""
+    is_honoured = chat.cache_salt is not None and rules.mode_of("overwrite_client_salt") is Mode.OFF
+    return replace(identity, salt=chat.cache_salt) if is_honoured else identity
+
+
 def _normalize(
     rules: RuleSet, conversation: Conversation, memory: Recollection, open_slots: Mapping[str, str]
 ) -> _Canonical:
@@ -260,7 +304,7 @@ def _normalize(
 def _fit(num_prompt_tokens: int, chat: ChatRequest, field: str, max_model_len: int) -> int:
     """Give the number of tokens that may be generated."""
     room = max_model_len - num_prompt_tokens
-    if room < 1:
+    if room < (chat.max_tokens != 0):  # a prompt that is only scored may take it all
         raise ContextLengthError(
             f"{field}: got a prompt of {num_prompt_tokens} tokens, wanted at most {max_model_len - 1}: "
             f"the model takes {max_model_len} tokens, prompt and answer together",

@@ -124,17 +124,24 @@ def parse_responses_request(body: bytes) -> ResponsesRequest:
         raise in_own_words(error, _NAMES) from error
     unknown = tuple(name for name in fields if name not in _SAME | _OWN)
     chat = replace(chat, max_tokens_field="max_output_tokens", unknown_fields=chat.unknown_fields + unknown)
+    if chat.structure is not None:
+        chat = replace(chat, structure=replace(chat.structure, field=own_name(chat.structure.field, _NAMES)))
     return ResponsesRequest(chat, _echo(fields))
 
 
 def in_own_words(error: InvalidRequestError, names: Mapping[str, str]) -> InvalidRequestError:
     """Name the field of an error as the client named it, if it is one of these or a field of one."""
-    param, message = error.param or "", str(error)
+    param = error.param or ""
+    renamed = own_name(param, names)
+    return error if renamed == param else type(error)(str(error).replace(param, renamed, 1), param=renamed)
+
+
+def own_name(field: str, names: Mapping[str, str]) -> str:
+    """Return what the client calls a field."""
     for name, own in names.items():
-        if param == name or param.startswith(f"{name}."):
-            renamed = own + param.removeprefix(name)
-            return type(error)(message.replace(param, renamed, 1), param=renamed)
-    return error
+        if field == name or field.startswith(f"{name}."):
+            return own + field.removeprefix(name)
+    return field
 
 
 def _renamed_options(fields: Mapping[str, Any]) -> dict[str, Any]:

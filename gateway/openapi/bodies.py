@@ -20,8 +20,10 @@ _DIAGNOSTICS = {
     "prompt_cache_options": body((), comparison_response_id=TEXT),
 }
 
+_FORMAT = body(("type",), type=one_of("text", "json_object", "json_schema"), json_schema=OBJECT)
+
 _SAMPLING: dict[str, Schema] = {
-    "max_tokens": whole(1, _INT32),
+    "max_tokens": whole(0, _INT32),  # 0 where a prompt is only scored
     "temperature": number(0, 2),
     "top_p": number(0, 1),
     "top_k": whole(-1, _INT32),
@@ -40,7 +42,14 @@ _SAMPLING: dict[str, Schema] = {
         "propertyNames": {"pattern": "^[0-9]{1,9}$"},
         "maxProperties": bounds.MAX_BIASES,
     },
+    "cache_salt": TEXT,
     **_DIAGNOSTICS,
+}
+_ANSWERS: dict[str, Schema] = {
+    "n": whole(1, bounds.MAX_ANSWERS),
+    "prompt_logprobs": whole(0, bounds.MAX_TOP_LOGPROBS),
+    "response_format": _FORMAT,
+    "structured_outputs": OBJECT,
 }
 
 _TEXT_PART = body(("type", "text"), type=one_of("text"), text=TEXT)
@@ -72,22 +81,29 @@ _CHAT = body(
     tools=array(ref("Tool"), most=MAX_TOOLS),
     tool_choice=any_of(one_of("auto", "none", "required"), ref("NamedTool")),
     parallel_tool_calls=FLAG,
-    max_completion_tokens=whole(1, _INT32),
+    max_completion_tokens=whole(0, _INT32),
     logprobs=FLAG,
     top_logprobs=whole(0, bounds.MAX_TOP_LOGPROBS),
     prompt=_CHAT_PROMPT,
     continue_final_message=FLAG,
     chat_template_kwargs=OBJECT,
     reasoning_effort=TEXT,
+    user=TEXT,
     **_SAMPLING,
+    **_ANSWERS,
 )
+_PROMPT = any_of({"type": "string", "minLength": 1}, array(whole(0, _INT32), least=1))
 _COMPLETION = body(
     ("model", "prompt"),
     model=ref("ModelName"),
-    prompt=any_of({"type": "string", "minLength": 1}, array(whole(0, _INT32), least=1)),
+    prompt=any_of(_PROMPT, array(_PROMPT, least=1)),
     echo=FLAG,
     add_special_tokens=FLAG,
+    logprobs=any_of(FLAG, whole(0, bounds.MAX_TOP_LOGPROBS)),
+    best_of=whole(1, bounds.MAX_ANSWERS),
+    user=TEXT,
     **_SAMPLING,
+    **_ANSWERS,
 )
 
 _ANTHROPIC_TEXT = body(("type", "text"), type=one_of("text"), text=TEXT, cache_control=OBJECT)

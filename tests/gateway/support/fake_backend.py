@@ -167,7 +167,9 @@ class FakeGeneration:
         self.admission = admission
         self._scripted = backend.script.popleft() if backend.script else None
         num = request.sampling.num_prompt_logprobs
-        self.prompt_logprobs = [] if num is None else [logprobs_of(int(token), num) for token in request.token_ids[1:]]
+        self.prompt_logprobs = [
+            [] if num is None else [logprobs_of(int(token), num) for token in request.token_ids[1:]]
+        ]
         self._backend = backend
         self._request = request
         self._running = list(range(request.sampling.n))
@@ -202,7 +204,8 @@ class FakeGeneration:
         others = backend.other_replies
         whole = others[(choice - 1) % len(others)] if choice and others else self._scripted or backend.reply
         reply = list(whole)[: sampling.max_tokens]
-        start, stop = number * backend.batch_size, (number + 1) * backend.batch_size
+        start = range(0, max(1, len(reply)), backend.batch_size)[number]
+        stop = start + backend.batch_size
         tokens = reply[start:stop]
         last = "stop" if backend.ends and reply and len(reply) == len(whole) else "length"
         num = sampling.num_logprobs
