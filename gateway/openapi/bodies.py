@@ -99,7 +99,7 @@ _COMPLETION = body(
     prompt=any_of(_PROMPT, array(_PROMPT, least=1)),
     echo=FLAG,
     add_special_tokens=FLAG,
-    logprobs=any_of(FLAG, whole(0, bounds.MAX_TOP_LOGPROBS)),
+    logprobs=any_of(whole(0, bounds.MAX_TOP_LOGPROBS), {"enum": [False]}),
     best_of=whole(1, bounds.MAX_ANSWERS),
     user=TEXT,
     **_SAMPLING,
