@@ -6,7 +6,7 @@ wire format only; whether a prompt fits the model is checked where its tokens ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
@@ -88,6 +88,15 @@ class PromptReference:
 
 
 @dataclass(frozen=True, slots=True)
+class RetentionHint:
+    """A wish that a prompt stays cached."""
+
+    is_of_head: bool
+    """Only what stands before the first turn; else all of it."""
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class ChatRequest:
     """What a client asked for; every value is in its bounds."""
 
@@ -134,6 +143,7 @@ class ChatRequest:
     """Whether the client wants to see what the model thought."""
     is_max_tokens_a_bound: bool = False
     """Whether more than there is room for means all the room; else it is an error."""
+    retention: Sequence[RetentionHint] = ()
 
 
 def parse_chat_request(body: bytes) -> ChatRequest:

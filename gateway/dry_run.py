@@ -62,9 +62,14 @@ class DryRunRequest:
 
 
 class DryRun:
-    """Tries bodies with the rules and the template of a running gateway."""
+    """Tries bodies with the rules and the template of a running gateway.
 
-    def __init__(self, modes: RuleModes, renderer: PromptRenderer) -> None:
+    Args:
+        modes: the rules.
+        renderer: None: there is no template, and so no tokens.
+    """
+
+    def __init__(self, modes: RuleModes, renderer: PromptRenderer | None) -> None:
         self._modes = modes
         self._renderer = renderer
 
@@ -98,6 +103,9 @@ class DryRun:
         }
 
     def _rendered(self, canonical: Conversation, model: ModelInfo) -> Json:
+        if self._renderer is None:
+            why = "this gateway has no tokenizer; start it with --tokenizer FOLDER"
+            return {"token_ids": None, "render_error": why, "regions": []}
         try:
             self._renderer.check(canonical)
             rendered = self._renderer.render(canonical, max_model_len=model.max_model_len)

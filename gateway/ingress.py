@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from gateway.accounting.accounting import Origin
 from gateway.auth import Identity
 from gateway.backends.base import GenerationRequest, ModelInfo, Sampling
 from gateway.backends.control import HashedPrompt
 from gateway.chat_request import ChatRequest, PromptReference
-from gateway.conversation import Conversation
+from gateway.conversation import Conversation, Message
 from gateway.errors import ContextLengthError, InvalidRequestError
 from gateway.normalize.memory import TurnMemory
 from gateway.normalize.modes import RuleModes
@@ -26,6 +27,7 @@ from gateway.prompts.matching import HeadIndex
 from gateway.prompts.registered import RegisteredPrompts, RegisteredVersion
 from gateway.prompts.registry import PromptRegistry
 from gateway.rendering import PromptRenderer, RenderedPrompt, WrittenPrompt
+from gateway.retention_hints import RetainedPrompt
 from gateway.threads import PromptThreads
 from gateway.tokenizer import TokenArray
 from gateway.tools.reading import AnswerForm, Reading
@@ -50,6 +52,8 @@ class PreparedPrompt:
     """Remembers the answer; None: it is not to be remembered."""
     reading: Reading | None = None
     """What is to be found in the answer beside text; None: nothing."""
+    retained: Sequence[RetainedPrompt] = ()
+    """What its sender wants kept."""
     more: tuple[GenerationRequest, ...] = ()
     """For the further prompts of the same body, which differ in their tokens alone."""
 
@@ -194,11 +198,22 @@ class Ingress:
             raise InvalidRequestError(
                 "messages: the model's chat template made an empty prompt of them", param="messages"
             )
-        tools = canonical.origin.normalized.conversation.tools
-        names = [str(tool["function"]["name"]) for tool in tools]
-        reading = self._form.reading(chat.tool_choice, names, rendered.ending)
+        conversation = canonical.origin.normalized.conversation
+        reading = self._form.reading(chat.tool_choice, conversation.tools, rendered.ending)
         request, prompt_id = self._request(request_id, token_ids, chat, "messages", identity, model)
-        return PreparedPrompt(request, identity, canonical.origin, rendered, prompt_id, canonical.next_turn, reading)
+        if reading is not None and reading.grammar is not None:
+            sampling = replace(request.sampling, grammar=reading.grammar, grammar_field="tools")
+            request = replace(request, sampling=sampling)
+        retained = [
+            RetainedPrompt(
+                _leading(request, rendered, conversation, model.block_size) if hint.is_of_head else request,
+                hint.seconds,
+            )
+            for hint in chat.retention
+        ]
+        return PreparedPrompt(
+            request, identity, canonical.origin, rendered, prompt_id, canonical.next_turn, reading, retained
+        )
 
     def _prepare_plain(
         self,
@@ -296,9 +311,28 @@ def _normalize(
     next_turn = None
     if modes != {Mode.OFF} and canonical.messages[-1].role != "assistant":
         next_turn = memory.next_turn(canonical, normalized.audited)
+        if rules.mode_of("canonical_call_ids") is Mode.ON:
+            next_turn = replace(next_turn, form=partial(_returned, rules, canonical))
     gives_back = rules.mode_of("echo_repair") is Mode.ON
     written_ids = memory.token_ids_of(canonical) if gives_back else {}
     return _Canonical(Origin(normalized, rules, context), written_ids, next_turn)
+
+
+def _leading(
+    request: GenerationRequest, rendered: RenderedPrompt, conversation: Conversation, block_size: int
+) -> HashedPrompt:
+    """Give the full blocks before the first turn."""
+    first = f"messages[{conversation.num_head_messages}]"
+    starts = (region.start for region in rendered.regions if region.owner.partition(".")[0] == first)
+    return request.leading(next(starts, 0) // block_size, block_size)
+
+
+def _returned(rules: RuleSet, canonical: Conversation, turn: Message) -> Message:
+    """Give an answer the form in which it comes back: ids of calls follow from those before."""
+    if not turn.fields.get("tool_calls"):
+        return turn
+    messages = (*canonical.messages, turn, Message("user", ""))
+    return rules.normalize(replace(canonical, messages=messages)).conversation.messages[-2]
 
 
 def _fit(num_prompt_tokens: int, chat: ChatRequest, field: str, max_model_len: int) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
@@ -27,6 +26,7 @@ from gateway.errors import GatewayError, ModelNotFoundError, problem_of, shown
 from gateway.explain.diagnostics import Diagnostics
 from gateway.explain.records import PromptRecord
 from gateway.explain.request import DiagnosticsRequest
+from gateway.ids import RandomIds
 from gateway.ingress import Ingress, PreparedPrompt
 from gateway.joined import generate_all
 from gateway.limits.limiter import Limiter, Ticket
@@ -35,6 +35,7 @@ from gateway.prompt_logprobs import scored_prompts
 from gateway.recent import RecentRequests
 from gateway.reception import Arrival, Asked, Reception
 from gateway.request_entry import RequestEntry
+from gateway.retention_hints import RetentionHints
 from gateway.sse import EventStream
 from gateway.storage.request_log import RequestLog
 from gateway.threads import PromptThreads
@@ -111,6 +112,7 @@ class Services:
     recent: RecentRequests
     accounting: Accounting
     diagnostics: Diagnostics
+    retention: RetentionHints
     log: RequestLog | None = None
     """None: nothing is remembered."""
     clock: Callable[[], float] = time.monotonic
@@ -157,6 +159,7 @@ class Serving(Generic[RequestT]):
             services.clock,
         )
         self._logger = logging.getLogger(f"gateway.{endpoint.name}")
+        self._ids = RandomIds()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -168,7 +171,7 @@ class Serving(Generic[RequestT]):
         request = await self._reception.read(arrival, receive, self._endpoint.parse)
         services.check_model(request.model, identity)
         services.metrics.count_unknown_fields(request.unknown_fields)
-        entry.completion_id = self._endpoint.id_prefix + uuid.uuid4().hex
+        entry.completion_id = self._endpoint.id_prefix + self._ids.next()
         services.recent.note(entry.request_id, entry.completion_id)
         stream = EventStream(send, services.clock)
         tick = services.ping_seconds / 3
@@ -241,6 +244,8 @@ class Serving(Generic[RequestT]):
             generation.abort()
             if receipt is not None:
                 services.accounting.end(receipt)
+        for retained in prepared.retained:
+            services.retention.keep(retained)
         self._logger.info(
             "ended",
             extra={

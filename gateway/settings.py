@@ -97,6 +97,9 @@ class Settings(BaseSettings):
     of the same models. In the file also with a key and headers of its own."""
     upstream_key: HeaderValue | None = None
     """Key for the upstreams that have none of their own in the file."""
+    tokenizer: Path | None = None
+    """Folder with tokenizer.json and chat template of the model that the upstreams serve: with it, what they reuse is
+    predicted and explained, and what the rules save is counted."""
     upstream_connect_timeout: float = Field(5.0, gt=0, allow_inf_nan=False)
     """Seconds for a connection to an upstream; then the next one is tried."""
     upstream_first_byte_timeout: float = Field(600.0, gt=0, allow_inf_nan=False)
@@ -276,6 +279,10 @@ class Settings(BaseSettings):
             )
         if self.upstream and self.model != type(self).model_fields["model"].default:
             raise ValueError("MODEL and --upstream: got both, wanted a model to serve or a server to stand in front of")
+        if self.tokenizer is not None and not self.upstream:
+            raise ValueError(
+                "--tokenizer: got a folder and no --upstream, wanted both: a model that is served here has its own"
+            )
         if len({entry.url for entry in self.upstream}) < len(self.upstream):
             raise ValueError("--upstream: got a URL twice, wanted each once")
         if self.num_blocks is not None and self.kv_cache_memory is not None:

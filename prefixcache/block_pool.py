@@ -142,6 +142,14 @@ class BlockPool:
         for block in blocks:
             self.ready[block] = 1
 
+    def drop(self, blocks: Sequence[int]) -> None:
+        """Free READY blocks that nobody holds; the index must forget them."""
+        self.queue.remove(blocks)
+        for block in blocks:
+            self.ready[block] = 0
+            self.ranks.pop(block, None)
+        self.free += blocks
+
     def touch(self, block: int) -> None:
         """Move a block that may be queued to the end of its lane."""
         if block in self.queue:

@@ -41,11 +41,14 @@ class ShadowIndex(PrefixCache, Generic[Mark]):
         self._marks: dict[int, Mark] = {}
         """By block; those of blocks that are free now are stale."""
 
-    def serve(self, prompt: Prompt, mark: Mark) -> ShadowHit[Mark] | None:
-        """Look a prompt up, then cache it; None: it is larger than the whole pool, and nothing happened."""
+    def serve(self, prompt: Prompt, mark: Mark, *, owner: int = 0) -> ShadowHit[Mark] | None:
+        """Look a prompt up, then cache it; None: it is larger than the whole pool, and nothing happened.
+
+        Explanations of later prompts name the `owner`.
+        """
         with self.match(prompt) as match:
             found = match.locked_blocks
-            allocation = self._compute(match, mark)
+            allocation = self._compute(match, mark, owner)
         if allocation is None:
             return None
         return ShadowHit(allocation.num_cached_tokens, self._marks[found[-1]] if found else None)
@@ -70,10 +73,31 @@ class ShadowIndex(PrefixCache, Generic[Mark]):
         with self.match(longer, max_full_blocks=num_prompt_blocks) as match:
             self._compute(match, mark)
 
-    def _compute(self, match: Match, mark: Mark) -> Allocation | None:
+    def forget(self, prompt: Prompt, num_tokens: int) -> int:
+        """Drop what is cached of a prompt behind its first `num_tokens` tokens, with all that goes on from there.
+
+        For a shadow of a cache that turned out to have less. What goes counts as evicted.
+
+        Args:
+            prompt: of one scope.
+            num_tokens: blocks that lie within them stay.
+
+        Returns: how many blocks are gone.
+        """
+        index = self._index
+        gone = self._finder.ready_blocks(prompt)[num_tokens // self.config.block_size :][:1]
+        for block in gone:  # which grows meanwhile: a parent stands before its children
+            gone += index.children(block, index.namespaces[block])
+        gone.reverse()
+        self._pool.drop(gone)
+        self._ghosts.add(index.forget(gone))
+        self._counters["evicted_blocks"] += len(gone)
+        return len(gone)
+
+    def _compute(self, match: Match, mark: Mark, owner: int = 0) -> Allocation | None:
         """Cache a matched prompt whole; the blocks that it does not share are its own."""
         num_shared = len(match.chain)
-        allocation = self.admit(match, max_new_tokens=0)
+        allocation = self.admit(match, max_new_tokens=0, owner=owner)
         if allocation is not None:
             table = allocation.table
             self._marks.update(dict.fromkeys(table.block_ids[num_shared:], mark))

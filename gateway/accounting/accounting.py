@@ -87,24 +87,28 @@ class Accounting:
 
         The receipt goes to `end` when the request is over, however it ended.
         """
-        normalized, size = origin.normalized, self.savings.size
-        for name in normalized.fired:
-            self.savings.of(name, Mode.ON).fired_requests += 1
-        for name in normalized.would_fire:
-            self.savings.of(name, Mode.AUDIT).fired_requests += 1
-        size.requests += 1
-        size.prompt_tokens += admission.num_prompt_tokens
+        normalized = origin.normalized
+        self.count_fired(normalized, admission.num_prompt_tokens)
         if model.cache is None:
             return None
         is_canonical = normalized.audited is normalized.conversation
         if is_canonical and not self._is_sampled(sent, identity, model):
             return None
         if self._num_submitted - self._num_done >= MAX_WAITING:
-            size.dropped_requests += 1
+            self.savings.size.dropped_requests += 1
             return None
         receipt = Receipt()
         self._submit(self._admit, receipt, sent, origin, admission, identity, model)
         return receipt
+
+    def count_fired(self, normalized: Normalized, num_prompt_tokens: int) -> None:
+        """Count which rules changed a request, and nothing else: all there is of one whose tokens are not known."""
+        for name in normalized.fired:
+            self.savings.of(name, Mode.ON).fired_requests += 1
+        for name in normalized.would_fire:
+            self.savings.of(name, Mode.AUDIT).fired_requests += 1
+        self.savings.size.requests += 1
+        self.savings.size.prompt_tokens += num_prompt_tokens
 
     def end(self, receipt: Receipt) -> None:
         """Take the answer of a request that is over."""

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from gateway.backends.control import CacheControl, HashedPrompt
+from gateway.backends.control import CacheControl, ExplainedRequest, HashedPrompt
 from prefixcache.interface import PrefixCacheConfig
 
 
@@ -142,6 +142,21 @@ class BackendSnapshot:
     """Monotonic since the engine's start."""
     num_running: int
     num_waiting: int
+
+
+class Explainer(Protocol):
+    """Whoever knows what was cached for a request."""
+
+    def model_info(self) -> ModelInfo:
+        """Facts of the running model.
+
+        Raises: BackendUnavailableError: not ready.
+        """
+        ...
+
+    async def explain_request(self, request_id: str, *, reveal_other_scopes: bool = False) -> ExplainedRequest | None:
+        """See `CacheControl`."""
+        ...
 
 
 class Backend(CacheControl, Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from gateway.backends.base import Backend, BackendError
+from gateway.backends.base import BackendError, Explainer
 from gateway.explain.provider_shapes import Finding, anthropic_diagnostics, finding_of, openai_diagnostics
 from gateway.explain.records import PromptRecord, PromptRecords
 from gateway.explain.request import DiagnosticsRequest
@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 class Diagnostics:
     """Fields for an answer's body. Tells nothing of other tenants: neither their texts nor their ids are known here."""
 
-    def __init__(self, backend: Backend, records: PromptRecords) -> None:
+    def __init__(self, backend: Explainer, records: PromptRecords) -> None:
         self._backend = backend
         self._records = records
 

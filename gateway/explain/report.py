@@ -6,7 +6,7 @@ import os
 from hashlib import blake2b
 from typing import Any
 
-from gateway.backends.base import Backend
+from gateway.backends.base import Explainer
 from gateway.backends.control import ExplainedRequest
 from gateway.explain.advice import Case, helpful_rule
 from gateway.explain.difference import Decoder, difference_of
@@ -24,7 +24,7 @@ class MissReports:
     """Brings together what the engine and the gateway remember of a request."""
 
     def __init__(
-        self, backend: Backend, records: PromptRecords, decoder: Decoder, modes: RuleModes, *, shows_content: bool
+        self, backend: Explainer, records: PromptRecords, decoder: Decoder, modes: RuleModes, *, shows_content: bool
     ) -> None:
         self._backend = backend
         self._records = records

@@ -84,6 +84,7 @@ _GATEWAY = (
         body=CacheBody,
     ),
     admin_get("/savings", "What each rule saved", "Object"),
+    admin_get("/upstreams", "Show the upstreams, and what of their caches was foreseen", "Object"),
     admin_operation(
         "POST",
         "/normalize",

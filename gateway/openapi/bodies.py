@@ -106,7 +106,7 @@ _COMPLETION = body(
     **_ANSWERS,
 )
 
-_ANTHROPIC_TEXT = body(("type", "text"), type=one_of("text"), text=TEXT, cache_control=OBJECT)
+_ANTHROPIC_TEXT = body(("type", "text"), type=one_of("text"), text=TEXT, cache_control=body((), ttl=one_of("5m", "1h")))
 _ANTHROPIC_BLOCK: Schema = {"type": "object", "required": ["type"], "properties": {"type": TEXT}}
 _COUNTED: dict[str, Schema] = {
     "model": ref("ModelName"),
@@ -125,6 +125,8 @@ _COUNTED: dict[str, Schema] = {
         ("type",), type=one_of("auto", "any", "tool", "none"), name=TEXT, disable_parallel_tool_use=FLAG
     ),
     "thinking": body(("type",), type=one_of("enabled", "disabled", "adaptive"), budget_tokens=whole(1)),
+    "metadata": body((), user_id=TEXT),
+    "output_config": body((), effort=TEXT, format=OBJECT),
     "chat_template_kwargs": OBJECT,
 }
 _MESSAGES = body(
@@ -135,7 +137,7 @@ _MESSAGES = body(
     top_k=whole(0, _INT32),
     stop_sequences=array(_STOP, most=MAX_STOPS),
     stream=FLAG,
-    metadata=OBJECT,
+    cache_control=body((), ttl=one_of("5m", "1h")),
     seed=whole(-_INT64 - 1, _INT64),
     ignore_eos=FLAG,
     diagnostics=_DIAGNOSTICS["diagnostics"],

@@ -33,7 +33,7 @@ Json = dict[str, Any]
 
 _HEADERS: dict[str, str] = {
     "x-request-id": "The id of the request: the client's own, or one that was made for it.",
-    "x-prefixgate-cache": "What was reused: cached=…; prompt=…; reason=…; rules=…",
+    "x-prefixgate-cache": "What was reused: cached=…; predicted=…; prompt=…; reason=…; rules=…",
     "retry-after": "Seconds to wait before the next try.",
     "www-authenticate": "How to send a key.",
     **{

@@ -63,7 +63,7 @@ def admin_router(
     add_block_routes(router, backend, recent, records)
     add_explain_route(router, reports, recent)
     add_savings_route(router, accounting)
-    add_normalize_route(router, dry_run, backend)
+    add_normalize_route(router, dry_run, backend.model_info)
     if store is not None:
         add_tenant_routes(router, store)
         add_key_routes(router, store)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter
@@ -11,7 +12,7 @@ from pydantic import AfterValidator, Field
 from starlette.requests import Request
 
 from gateway.admin_wire import Body, read_body
-from gateway.backends.base import Backend
+from gateway.backends.base import ModelInfo
 from gateway.dry_run import DryRun, DryRunRequest
 from gateway.errors import InvalidRequestError, shown
 from gateway.normalize.registry import Choice
@@ -61,10 +62,10 @@ class NormalizeBody(Body):
         return DryRunRequest(self.body, self.endpoint, self.tenant, Mode(self.mode), self.history, choices)
 
 
-def add_normalize_route(router: APIRouter, dry_run: DryRun, backend: Backend) -> None:
+def add_normalize_route(router: APIRouter, dry_run: DryRun, model_info: Callable[[], ModelInfo]) -> None:
     """Add the route."""
 
     @router.post("/normalize")
     async def normalize(request: Request) -> Json:
         wanted = (await read_body(request, NormalizeBody)).request()
-        return await asyncio.to_thread(dry_run.run, wanted, backend.model_info())
+        return await asyncio.to_thread(dry_run.run, wanted, model_info())

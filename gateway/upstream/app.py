@@ -5,38 +5,51 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, FastAPI, Header
-from starlette.middleware import Middleware
 from starlette.routing import Route
 
+from gateway.accounting.accounting import Accounting
 from gateway.auth import Authenticator, KeyStore, NoKeys
+from gateway.direct import DirectApp
+from gateway.dry_run import DryRun
 from gateway.error_answers import answer_errors
+from gateway.explain.report import MissReports
 from gateway.limits.limiter import Limiter
 from gateway.limits.limits import LimitBook
-from gateway.middleware import BodyLimit, RequestContext
+from gateway.model_files import ModelFiles
 from gateway.normalize.memory import TurnMemory
 from gateway.normalize.modes import RuleModes
 from gateway.normalize.registry import RuleRegistry
 from gateway.normalize.rule import Mode, RuleClass
 from gateway.normalize.rules import built_in_rules
-from gateway.openapi.admin_stored import ADMIN_STORED
+from gateway.openapi.admin import ADMIN
 from gateway.openapi.document import description_route
 from gateway.openapi.endpoints import PROXIED
 from gateway.reception import Reception
+from gateway.rendering import PromptRenderer
+from gateway.routes.admin_explain import add_explain_route
 from gateway.routes.admin_keys import add_key_routes, add_tenant_routes
 from gateway.routes.admin_limits import add_limit_routes
+from gateway.routes.admin_normalize import add_normalize_route
 from gateway.routes.admin_requests import add_request_routes
 from gateway.routes.admin_rules import add_rule_routes
+from gateway.routes.admin_savings import add_savings_route
 from gateway.settings import Settings
 from gateway.storage.limit_settings import LimitSettings
 from gateway.storage.rule_settings import RuleSettings
 from gateway.storage.store import Store
+from gateway.template import ChatTemplate
 from gateway.threads import PromptThreads
+from gateway.tokenizer import Tokenizer
+from gateway.upstream.admin import add_upstream_route
+from gateway.upstream.books import Books
 from gateway.upstream.chat import INLINE_BYTES, UpstreamIngress
 from gateway.upstream.endpoints import ENDPOINTS
-from gateway.upstream.metrics import UpstreamMetrics
+from gateway.upstream.foresight import Foresight, upstream_model
+from gateway.upstream.metrics import PredictionMetrics, UpstreamMetrics
 from gateway.upstream.pool import Timeouts, UpstreamPool
 from gateway.upstream.proxy import ProxyServices, Relay
 from gateway.upstream.routes import UpstreamSystemRoutes
@@ -67,6 +80,8 @@ def create_upstream_app(
         keys: API keys; by default those of the store, else there are none.
         store: opened and prepared; started and stopped with the application. None: nothing is kept.
         rules: the normalizer; by default `upstream_rules`.
+
+    Raises: ModelFilesError, ChatTemplateError: the folder of `--tokenizer` cannot be used.
     """
     metrics = UpstreamMetrics(pool)
     if store is not None:
@@ -83,14 +98,29 @@ def create_upstream_app(
         store.log if store else None,
     )
     ingress = UpstreamIngress(modes, threads, TurnMemory(max_bytes=settings.turn_memory))
-    services = ProxyServices(reception, pool, ingress, metrics)
-    routes = [
-        *(Route(endpoint.route, Relay(services, endpoint), methods=["POST"]) for endpoint in ENDPOINTS),
-        *UpstreamSystemRoutes(pool, authenticator, metrics).routes(),
-    ]
+    tokenizing, model = PromptThreads(), upstream_model(len(pool.upstreams))
+    renderer, books = None, None
+    if settings.tokenizer is not None:
+        tokenizer, renderer = _load(settings.tokenizer, settings.chat_template)
+        foresight = Foresight(model, renderer, tokenizing, [upstream.name for upstream in pool.upstreams])
+        metrics.gateway.watch(PredictionMetrics(foresight))
+        accounting = Accounting(
+            foresight.hash_prompt, special_ids=tokenizer.special_ids, sampling=settings.accounting_sampling
+        )
+        metrics.gateway.watch(accounting.savings)
+        books = Books(foresight, accounting)
+        reports = MissReports(foresight, books.records, tokenizer, modes, shows_content=settings.store_content)
+    services = ProxyServices(reception, pool, ingress, metrics, books)
+    direct = [Route(endpoint.route, Relay(services, endpoint), methods=["POST"]) for endpoint in ENDPOINTS]
+    routes = UpstreamSystemRoutes(pool, authenticator, metrics).routes()
     admin = _admin_router(authenticator, modes, limit_book, store)
-    routes.append(description_route([*routes, *admin.routes], (*PROXIED, *ADMIN_STORED)))
-    served = [*routes, *admin.routes]
+    add_normalize_route(admin, DryRun(modes, renderer), lambda: model)
+    add_upstream_route(admin, pool, books.foresight if books else None)
+    if books is not None:
+        add_explain_route(admin, reports, books.recent)
+        add_savings_route(admin, accounting)
+    routes.append(description_route([*direct, *routes, *admin.routes], (*PROXIED, *ADMIN)))
+    served = [*direct, *routes, *admin.routes]
     paths = [route.path for route in served if isinstance(route, Route) and "{" not in route.path]
 
     @asynccontextmanager
@@ -103,22 +133,38 @@ def create_upstream_app(
         finally:
             await pool.close()
             threads.close()
+            tokenizing.close()
+            if books is not None:
+                books.accounting.close()
             if store is not None:
                 await store.stop()
 
-    app = FastAPI(
+    app = DirectApp(
+        direct,
+        metrics=metrics.gateway,
+        paths=paths,
         title="prefixgate",
         version=VERSION,
         lifespan=lifespan,
         openapi_url=None,
         redirect_slashes=False,
-        middleware=[Middleware(RequestContext, metrics=metrics.gateway, paths=paths), Middleware(BodyLimit)],
     )
     app.state.is_settled = lambda: True
     app.router.routes.extend(routes)
     app.include_router(admin)
     answer_errors(app, served)
     return app
+
+
+def _load(folder: Path, chat_template: Path | None) -> tuple[Tokenizer, PromptRenderer]:
+    """Read the upstreams' tokenizer and chat template.
+
+    Raises: ModelFilesError, ChatTemplateError: they cannot be used.
+    """
+    files = ModelFiles.from_folder(folder, folder.name, chat_template)
+    special_tokens = {"bos_token": files.bos_token, "eos_token": files.eos_token}
+    tokenizer = Tokenizer(files.tokenizer_file)
+    return tokenizer, PromptRenderer(ChatTemplate(files.chat_template, special_tokens=special_tokens), tokenizer)
 
 
 def upstream_rules() -> RuleRegistry:

@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from gateway import checks
+from gateway.accounting.accounting import Origin
 from gateway.auth import Identity
 from gateway.chat_request import json_object
 from gateway.conversation import Conversation
@@ -55,6 +56,8 @@ class Outgoing:
     """Names of those that fired; `unread` where the messages are of a kind that only the upstream knows."""
     affinity: bytes
     """Equal for chats with the same system head and tools; without both, for those of the same first turn."""
+    origin: Origin | None = None
+    """The chat before and after the rules; None: it was not read as one."""
     next_turn: NextTurn | None = None
     """Remembers the answer; None: it is not to be remembered."""
 
@@ -80,16 +83,18 @@ class UpstreamIngress:
         try:
             conversation = form.read(chat.fields)
         except InvalidRequestError:
-            return Outgoing(body, _UNREAD, _digest(identity, chat.fields.get("messages")))
+            return Outgoing(body, _UNREAD, _digest(identity, _beginning(chat.fields)))
         memory = Recollection(self._memory, identity.scope)
         rules = self._modes.rule_set(identity.tenant, endpoint.route, only=form.rules)
-        normalized = rules.normalize(conversation, Context(identity.scope, memory))
+        context = Context(identity.scope, memory)
+        normalized = rules.normalize(conversation, context)
         canonical = normalized.conversation
-        if normalized.fired:
+        if normalized.fired and form.write is not None:
             body = orjson.dumps(form.write(chat.fields, canonical))
         remembers = REMEMBERING & (rules.on | rules.audit) and canonical.messages[-1].role != "assistant"
         next_turn = memory.next_turn(canonical, normalized.audited) if remembers else None
-        return Outgoing(body, normalized.fired, _affinity(identity, canonical), next_turn)
+        origin = Origin(normalized, rules, context)
+        return Outgoing(body, normalized.fired, _affinity(identity, canonical), origin, next_turn)
 
 
 def parse_body(body: bytes, *, needs_model: bool = True) -> UpstreamBody:
@@ -120,7 +125,7 @@ def _beginning(fields: dict[str, Any]) -> object:
     """Give what prompts that can share a cache have alike."""
     if "instructions" in fields or "tools" in fields:
         return [fields.get("instructions"), fields.get("tools")]
-    said = fields.get("prompt", fields.get("input"))
+    said = next((fields[name] for name in ("messages", "prompt", "input") if name in fields), None)
     return said[:_BEGINNING_CHARS] if isinstance(said, str) else said[:1] if isinstance(said, list) else said
 
 

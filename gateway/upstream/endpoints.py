@@ -12,7 +12,9 @@ from typing import Any
 
 from gateway.chat_request import conversation_of
 from gateway.conversation import Conversation, body_of, texts_of
-from gateway.messages_content import read_conversation
+from gateway.errors import InvalidRequestError
+from gateway.messages_content import read_conversation as read_messages
+from gateway.responses_content import read_conversation as read_responses
 
 Fields = dict[str, Any]
 
@@ -23,8 +25,8 @@ class ChatForm:
 
     read: Callable[[Fields], Conversation]
     """Raises: InvalidRequestError: it is none that the gateway knows."""
-    write: Callable[[Fields, Conversation], Fields]
-    """Prints a canonical conversation in the place of that of a body."""
+    write: Callable[[Fields, Conversation], Fields] | None = None
+    """Prints a canonical conversation in the place of that of a body; None: no rule runs."""
     rules: frozenset[str] | None = None
     """Those whose changes can be printed; None: all."""
 
@@ -78,9 +80,17 @@ def _tools(tools: list[Fields], canonical: tuple[Mapping[str, Any], ...]) -> lis
     return printed
 
 
+def _responses_chat(fields: Fields) -> Conversation:
+    """Read a body that says all that its prompt is made of."""
+    for name in ("previous_response_id", "conversation", "prompt"):
+        if fields.get(name) is not None:
+            raise InvalidRequestError(f"{name}: what it stands for is the upstream's to know", param=name)
+    return read_responses(fields)
+
+
 _CHAT = ChatForm(conversation_of, _chat_body)
 _MESSAGES = ChatForm(
-    read_conversation,
+    read_messages,
     _messages_body,
     frozenset(
         {
@@ -97,13 +107,15 @@ _MESSAGES = ChatForm(
     ),
 )
 
+_RESPONSES = ChatForm(_responses_chat, rules=frozenset())
+
 CHAT = UpstreamEndpoint("/v1/chat/completions", _CHAT)
 ENDPOINTS = (
     CHAT,
     UpstreamEndpoint("/v1/messages", _MESSAGES),
     UpstreamEndpoint("/v1/messages/count_tokens", _MESSAGES, generates=False),
     UpstreamEndpoint("/v1/completions"),
-    UpstreamEndpoint("/v1/responses"),
+    UpstreamEndpoint("/v1/responses", _RESPONSES),
     UpstreamEndpoint("/v1/embeddings"),
     UpstreamEndpoint("/tokenize", needs_model=False, generates=False),
     UpstreamEndpoint("/detokenize", needs_model=False, generates=False),

@@ -8,6 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from gateway.metrics import GatewayMetrics
+from gateway.upstream.foresight import Foresight
 from gateway.upstream.pool import UpstreamPool
 from gateway.upstream.usage import AnswerReader
 
@@ -52,9 +53,42 @@ class UpstreamMetrics(Collector):
         for (name, status), count in self._num_answers.items():
             answers.add_metric([name, str(status)], count)
         yield answers
+        running = GaugeMetricFamily(
+            "prefixgate_upstream_requests_in_flight", "Requests that an upstream works on", labels=["upstream"]
+        )
+        for upstream in self._pool.upstreams:
+            running.add_metric([upstream.name], upstream.num_in_flight)
+        yield running
         yield CounterMetricFamily(
             "prefixgate_upstream_retries", "Requests that went to one more upstream", self._pool.num_retries
         )
         yield CounterMetricFamily(
             "prefixgate_upstream_answers_without_usage", "Answers that told no tokens", self._num_untold
         )
+
+
+class PredictionMetrics(Collector):
+    """Series of what was predicted, and of what became of it."""
+
+    def __init__(self, foresight: Foresight) -> None:
+        self._caches = foresight.caches
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the series."""
+        for name, text in _SUMS.items():
+            family = CounterMetricFamily(f"prefixgate_upstream_{name}", text, labels=["upstream"])
+            for upstream, cache in self._caches.items():
+                family.add_metric([upstream], getattr(cache.sums, name))
+            yield family
+        blocks = GaugeMetricFamily("prefixgate_upstream_estimated_blocks", _BLOCKS, labels=["upstream"])
+        for upstream, cache in self._caches.items():
+            blocks.add_metric([upstream], cache.num_blocks)
+        yield blocks
+
+
+_BLOCKS = "Blocks that an upstream is believed to have cached"
+_SUMS = {
+    "predicted_tokens": "Tokens that were predicted to be cached, of answers that told how many were",
+    "reported_tokens": "Tokens that upstreams took from their caches in the same answers",
+    "corrections": "Answers that told of fewer cached tokens than were predicted",
+}

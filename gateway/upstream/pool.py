@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -25,6 +25,10 @@ logger = logging.getLogger(__name__)
 
 PROBE_SECONDS = 5.0
 """Between two looks at which upstreams answer."""
+MAX_LOAD_RATIO = 1.5
+"""Of the mean number of requests that an upstream works on: with so many, others are asked first …"""
+FREE_REQUESTS = 4
+"""… but never with so few."""
 _PROBE_TIMEOUT_SECONDS = 3.0
 _BUSY = 503
 _REFUSED = frozenset({401, 403})
@@ -48,6 +52,7 @@ class Upstream:
         name: its base URL.
         own_headers: sent with each request.
         is_up: whether it answered last.
+        num_in_flight: requests that it works on.
     """
 
     def __init__(self, options: UpstreamOptions, key: SecretStr | None, timeouts: Timeouts) -> None:
@@ -59,6 +64,7 @@ class Upstream:
         if key is not None and "authorization" not in options.headers:
             self.own_headers.append((b"authorization", b"Bearer " + key.get_secret_value().encode()))
         self.is_up = False
+        self.num_in_flight = 0
         self._connection = UpstreamConnection(connect_seconds=timeouts.connect)
 
     def url(self, path: str) -> str:
@@ -73,6 +79,15 @@ class Upstream:
         Raises: ConnectError: it cannot be reached; TransportError: it broke.
         """
         return await self._connection.send(method, self.url(path), headers, body)
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Count a request while it is with this one."""
+        self.num_in_flight += 1
+        try:
+            yield
+        finally:
+            self.num_in_flight -= 1
 
     async def probe(self) -> None:
         """Find out whether it answers. One that is loading (503) or refuses our key could serve nobody."""
@@ -159,10 +174,20 @@ class UpstreamPool:
     def order(self, key: bytes) -> list[Upstream]:
         """Give the upstreams in the order in which to try them for what has this key.
 
-        The same key gives the same first one as long as it answers; where one is added or falls out, only its own keys
-        move. Source: Thaler and Ravishankar, rendezvous hashing, 1998.
+        The same key gives the same first one as long as it answers and has not far more to do than the others; where one
+        is added or falls out, only its own keys move. Source: Thaler and Ravishankar, rendezvous hashing, 1998; Mirrokni
+        et al., consistent hashing with bounded loads, 2016.
         """
-        return sorted(self.upstreams, key=lambda upstream: (not upstream.is_up, _weight(key, upstream.name)))
+        if len(self.upstreams) == 1:
+            return list(self.upstreams)
+        digest = hashlib.blake2b(key, digest_size=32).digest()
+        num_up = sum(upstream.is_up for upstream in self.upstreams) or 1
+        bound = FREE_REQUESTS + MAX_LOAD_RATIO * sum(upstream.num_in_flight for upstream in self.upstreams) / num_up
+
+        def place(upstream: Upstream) -> tuple[bool, bool, bytes]:
+            return not upstream.is_up, upstream.num_in_flight > bound, _weight(digest, upstream.name)
+
+        return sorted(self.upstreams, key=place)
 
     async def send(
         self, order: Sequence[Upstream], method: str, path: str, headers: Callable[[Upstream], RawHeaders], body: bytes
@@ -198,5 +223,5 @@ class UpstreamPool:
             await self._probe()
 
 
-def _weight(key: bytes, name: str) -> bytes:
-    return hashlib.blake2b(name.encode(), key=hashlib.blake2b(key, digest_size=32).digest(), digest_size=8).digest()
+def _weight(digest: bytes, name: str) -> bytes:
+    return hashlib.blake2b(name.encode(), key=digest, digest_size=8).digest()

@@ -22,9 +22,11 @@ from gateway.errors import GatewayError, UpstreamFailedError, problem_of
 from gateway.limits.headers import Headers
 from gateway.reception import Arrival, Reception
 from gateway.request_entry import RequestEntry
+from gateway.upstream.books import Books, main_reason
 from gateway.upstream.chat import Outgoing, UpstreamIngress, most_tokens, parse_body
 from gateway.upstream.connection import TransportError, UpstreamResponse
 from gateway.upstream.endpoints import UpstreamEndpoint
+from gateway.upstream.foresight import Foreseen
 from gateway.upstream.headers import RawHeaders, forwarded, returned
 from gateway.upstream.limits import Limit
 from gateway.upstream.metrics import UpstreamMetrics
@@ -49,6 +51,8 @@ class ProxyServices:
     pool: UpstreamPool
     ingress: UpstreamIngress
     metrics: UpstreamMetrics
+    books: Books | None = None
+    """None: nothing is predicted."""
 
 
 @dataclass(slots=True)
@@ -62,6 +66,8 @@ class _Task:
     headers: RawHeaders
     """The client's."""
     send: Send
+    foreseen: Foreseen | None = None
+    """None: nothing is predicted of it."""
     is_started: bool = False
     """Whether the head of the answer was sent."""
 
@@ -132,16 +138,26 @@ class Relay:
             return forwarded(task.headers, task.entry.request_id, upstream.own_headers)
 
         order = services.pool.order(task.outgoing.affinity)
+        books = services.books if self._endpoint.generates else None
+        # The prompt is tokenized while the upstream already works.
+        looking = None if books is None else books.look(task.arrival, task.outgoing, order[0].name)
         try:
-            sent = await services.pool.send(order, "POST", self._endpoint.route, headers, task.outgoing.body)
+            with order[0].working():
+                sent = await services.pool.send(order, "POST", self._endpoint.route, headers, task.outgoing.body)
             services.metrics.count_answer(sent.upstream.name, sent.response.status)
             try:
-                yield sent
+                with sent.upstream.working():
+                    foreseen = None if looking is None else await looking
+                    task.foreseen = foreseen and foreseen.at(sent.upstream.name)
+                    yield sent
             finally:
                 sent.response.close()
         except TransportError as error:
             logger.warning("an upstream broke: %s", error)
             raise UpstreamFailedError("the upstream broke before its answer was complete") from error
+        finally:
+            if looking is not None:
+                looking.cancel()
 
     async def _respond(self, task: _Task, response: UpstreamResponse, reader: AnswerReader, limit: Limit) -> None:
         idle = self._services.pool.timeouts.idle
@@ -193,7 +209,7 @@ class Relay:
         headers = [
             *(header for header in returned(response.raw_headers) if header[0] not in names),
             *own,
-            (b"x-prefixgate-cache", _cache_header(task.outgoing, reader)),
+            (b"x-prefixgate-cache", _cache_header(task, reader)),
             *(more or ()),
         ]
         await task.send({"type": "http.response.start", "status": response.status, "headers": headers})
@@ -216,6 +232,8 @@ class Relay:
         task.settle(reader)
         if self._endpoint.generates:
             self._services.metrics.count_tokens(reader)
+            if self._services.books is not None:
+                self._services.books.note(task.arrival, task.outgoing, task.foreseen, reader)
         if task.outgoing.next_turn is not None and reader.finish_reason is not None:
             task.outgoing.next_turn.remember(reader.turn.message())
 
@@ -230,14 +248,20 @@ def _note_answer(entry: RequestEntry, reader: AnswerReader) -> None:
         entry.answer_text = reader.turn.text
 
 
-def _cache_header(outgoing: Outgoing, reader: AnswerReader | None) -> bytes:
-    """Print `x-prefixgate-cache`: what the upstream told before the head of the answer left, and our rules."""
-    told = []
-    if reader is not None and reader.num_cached_tokens is not None:
-        told.append(f"cached={reader.num_cached_tokens}")
+def _cache_header(task: _Task, reader: AnswerReader | None) -> bytes:
+    """Print `x-prefixgate-cache`: what is known before the head of the answer leaves."""
+    reported = None if reader is None else reader.num_cached_tokens
+    facts: dict[str, object] = {}
+    if reported is not None:
+        facts["cached"] = reported
+    if task.foreseen is not None:
+        facts["predicted"] = task.foreseen.prediction.num_tokens
     if reader is not None and reader.num_prompt_tokens is not None:
-        told.append(f"prompt={reader.num_prompt_tokens}")
-    return "; ".join([*told, f"rules={','.join(outgoing.rules) or 'none'}"]).encode()
+        facts["prompt"] = reader.num_prompt_tokens
+    if task.foreseen is not None:
+        facts["reason"] = main_reason(task.foreseen, reported)
+    facts["rules"] = ",".join(task.outgoing.rules) or "none"
+    return "; ".join(f"{name}={value}" for name, value in facts.items()).encode()
 
 
 async def _rest(pieces: AsyncIterator[bytes]) -> bytes:

@@ -75,9 +75,22 @@ MESSAGES: dict[str, tuple[dict[str, object], str]] = {
     "tool-schema": (message(tools=[{"name": "f"}]), "tools[0].input_schema"),
     "tool-deep": (message(tools=[{"name": "f", "input_schema": {"a": nested(100)}}]), "tools[0]"),
     "tool-choice-text": (message(tool_choice="any"), "tool_choice"),
-    "tool-choice-any": (message(tool_choice={"type": "any"}), "tool_choice.type"),
+    "tool-choice-type": (message(tool_choice={"type": "required"}), "tool_choice.type"),
+    "tool-choice-any-without-tools": (message(tool_choice={"type": "any"}), "tool_choice"),
+    "tool-choice-name": (message(tool_choice={"type": "tool"}), "tool_choice.name"),
+    "tool-choice-parallel": (
+        message(tool_choice={"type": "auto", "disable_parallel_tool_use": 1}),
+        "tool_choice.disable_parallel_tool_use",
+    ),
+    "tools-too-many": (message(tools=[{"name": "f", "input_schema": {}}] * 1025), "tools"),
+    "thinking-of-the-body-number": (message(thinking=5), "thinking"),
+    "thinking-type": (message(thinking={"type": "on"}), "thinking.type"),
+    "use-not-rendered": (said(**USE), "messages[0].tool_calls"),
     "diagnostics": (message(diagnostics=5), "diagnostics"),
     "metadata": (message(metadata=5), "metadata"),
+    "output-config": (message(output_config=[]), "output_config"),
+    "output-effort": (message(output_config={"effort": 5}), "output_config.effort"),
+    "output-format": (message(output_config={"format": {"type": "xml"}}), "output_config.format.type"),
     "metadata-user": (message(metadata={"user_id": 5}), "metadata.user_id"),
 }
 

@@ -158,3 +158,33 @@ def test_sampling_takes_its_share_of_families_and_tells_tenants_apart():
 def test_pool_of_a_sample_is_its_share_but_holds_the_longest_prompt(sampling, max_model_len, num_blocks):
     config = scaled_pool(config_of(1000), sampling=sampling, max_model_len=max_model_len)
     assert config == replace(config_of(1000), num_blocks=num_blocks)
+
+
+@settings(max_examples=200)
+@given(st.lists(texts, min_size=1, max_size=12), st.integers(6, 30), st.data())
+def test_what_is_forgotten_is_gone_with_all_behind_it_and_nothing_else_is(requests, num_blocks, data):
+    shadow = ShadowIndex[str](config_of(num_blocks, reuse_partial_blocks=False))
+    prompts = [make_prompt(tokens, scopes=SCOPES[0]) for tokens in requests]
+    for prompt in prompts:
+        shadow.serve(prompt, "")
+    before = [shadow.num_ready_tokens(prompt) for prompt in prompts]
+    victim = data.draw(st.sampled_from(prompts))
+    had = shadow.num_ready_tokens(victim)
+    kept = data.draw(st.integers(0, len(victim.token_ids)))
+    num_gone = shadow.forget(victim, kept)
+    shadow.check_integrity()
+    border = kept // BLOCK * BLOCK
+    assert shadow.num_ready_tokens(victim) == min(had, border)
+    assert (num_gone > 0) == (had > border)
+    for prompt, had_tokens in zip(prompts, before, strict=True):
+        common = prefix_length(prompt, victim)
+        is_behind = common >= border + BLOCK and had > border
+        assert shadow.num_ready_tokens(prompt) == (min(had_tokens, border) if is_behind else had_tokens)
+    if num_gone:
+        assert shadow.explain(victim).reason in ("evicted", "diverged")
+
+
+def prefix_length(one: Prompt, other: Prompt) -> int:
+    size = min(len(one.token_ids), len(other.token_ids))
+    different = np.flatnonzero(one.token_ids[:size] != other.token_ids[:size])
+    return int(different[0]) if len(different) else size

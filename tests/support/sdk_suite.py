@@ -106,6 +106,12 @@ class Served:
             **fields,
         }
 
+    def response(self, **fields: Any) -> dict[str, Any]:
+        """The same as OpenAI's Responses have it."""
+        system, *turns = MESSAGES
+        asked = {"model": self.model, "instructions": system["content"], "input": turns, "temperature": 0}
+        return {**asked, "max_output_tokens": _MAX_TOKENS, **fields}
+
 
 def chat(served: Served) -> None:
     with served.openai() as client:
@@ -226,6 +232,7 @@ def message(served: Served) -> None:
         counted = client.messages.count_tokens(**{k: v for k, v in served.message().items() if k != "max_tokens"})
     usage = answer.usage
     assert (answer.type, answer.role, answer.model) == ("message", "assistant", served.model)
+    assert answer._request_id
     assert answer.content[0].text
     assert answer.stop_reason in {"end_turn", "max_tokens"}
     num_prompt_tokens = usage.input_tokens + usage.cache_creation_input_tokens + usage.cache_read_input_tokens
@@ -273,6 +280,53 @@ def message_limit(served: Served) -> None:
     assert int(caught.value.response.headers["retry-after"]) > 0
 
 
+def response(served: Served) -> None:
+    with served.openai() as client:
+        answer = client.responses.create(**served.response())
+        chat = client.chat.completions.create(**served.asked())
+        again = client.responses.create(
+            **served.response(
+                input=[{"role": "user", "content": "Hi."}, *answer.output, {"role": "user", "content": "?"}]
+            )
+        )
+    assert (answer.object, answer.model, answer.error) == ("response", served.model, None)
+    assert answer.status in {"completed", "incomplete"}
+    assert answer.output_text
+    assert answer.usage.input_tokens == chat.usage.prompt_tokens
+    assert 0 < answer.usage.output_tokens <= _MAX_TOKENS
+    assert again.usage.input_tokens_details.cached_tokens > 0
+
+
+def response_stream(served: Served) -> None:
+    async def work() -> list[Any]:
+        async with served.async_openai() as client:
+            answer = await client.responses.create(**served.response(), stream=True)
+            return [event async for event in answer]
+
+    events = asyncio.run(work())
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert events[0].type == "response.created"
+    assert events[-1].type in {"response.completed", "response.incomplete"}
+    text = "".join(event.delta for event in events if event.type == "response.output_text.delta")
+    assert text
+    assert events[-1].response.output_text == text
+
+
+def response_stream_helper(served: Served) -> None:
+    asked = served.response(max_output_tokens=256)  # the helper raises where an answer is cut
+    with served.openai() as client, client.responses.stream(**asked) as answer:
+        assert answer.get_final_response().output_text
+
+
+def response_errors(served: Served) -> None:
+    with served.openai() as client:
+        with pytest.raises(openai.BadRequestError, match="stores no responses") as caught:
+            client.responses.create(**served.response(), previous_response_id="resp_1")
+        assert caught.value.param == "previous_response_id"
+        with pytest.raises(openai.NotFoundError):
+            client.responses.create(**served.response(model="no-such-model"))
+
+
 def tool_call(served: Served) -> None:
     served.say(CALL, "It is open.")
     asked = served.asked(tools=[TOOL], max_tokens=100)
@@ -305,22 +359,6 @@ def structured_output(served: Served) -> None:
     with served.openai() as client:
         answer = client.chat.completions.parse(**served.asked(max_tokens=200), response_format=Clock)
     assert isinstance(answer.choices[0].message.parsed, Clock)
-
-
-def response(served: Served) -> None:
-    instructions, question = (message["content"] for message in MESSAGES)
-    asked = {"model": served.model, "instructions": instructions, "input": question, "temperature": 0}
-    with served.openai() as client:
-        answer = client.responses.create(**asked, max_output_tokens=_MAX_TOKENS)
-        with client.responses.stream(**asked, max_output_tokens=256) as stream:
-            kinds = [event.type for event in stream]
-            streamed = stream.get_final_response()
-    assert (answer.object, answer.model) == ("response", served.model)
-    assert answer.output_text
-    assert streamed.output_text
-    assert answer.usage.total_tokens == answer.usage.input_tokens + answer.usage.output_tokens
-    assert kinds[0] == "response.created"
-    assert "response.output_text.delta" in kinds
 
 
 def response_with_tool_call(served: Served) -> None:
@@ -375,10 +413,13 @@ _NEEDS: dict[Check, frozenset[Part]] = {
     bad_request: frozenset({Part.CHECKS}),
     wrong_key: frozenset({Part.KEYS}),
     limit: frozenset({Part.KEYS}),
+    response: frozenset({Part.RESPONSES}),
+    response_stream: frozenset({Part.RESPONSES}),
+    response_stream_helper: frozenset({Part.RESPONSES}),
+    response_errors: frozenset({Part.RESPONSES, Part.CHECKS}),
     tool_call: frozenset({Part.TOOLS}),
     streamed_tool_call: frozenset({Part.TOOLS}),
     structured_output: frozenset({Part.STRUCTURED}),
-    response: frozenset({Part.RESPONSES}),
     response_with_tool_call: frozenset({Part.RESPONSES, Part.TOOLS}),
     message: frozenset({Part.ANTHROPIC}),
     message_tool_use: frozenset({Part.ANTHROPIC, Part.TOOLS}),

@@ -201,6 +201,8 @@ class FakeGeneration:
 
     def _batch(self, choice: int, number: int) -> TokenBatch:
         backend, sampling = self._backend, self._request.sampling
+        if not backend.batch_size:
+            raise ValueError("a batch of nothing: a test wants a mistake of ours")
         others = backend.other_replies
         whole = others[(choice - 1) % len(others)] if choice and others else self._scripted or backend.reply
         reply = list(whole)[: sampling.max_tokens]

@@ -76,7 +76,7 @@ class MockUpstream:
         headers = [(b"content-type", self.content_type), *self.headers]
         if self.hangs_after != 0:
             await send({"type": "http.response.start", "status": self.status, "headers": headers})
-        for number, piece in enumerate(self.pieces):
+        for number, piece in enumerate(self.answer(body)):
             if number == self.hangs_after:
                 while (await receive())["type"] != "http.disconnect":
                     pass
@@ -87,6 +87,10 @@ class MockUpstream:
             await send({"type": "http.response.body", "body": piece, "more_body": True})
             await asyncio.sleep(0)
         await send({"type": "http.response.body", "body": b""})
+
+    def answer(self, body: bytes) -> Sequence[bytes]:
+        """What a body is answered with."""
+        return self.pieces
 
     async def _models(self, scope: Any, send: Any) -> None:
         listing = b'{ "object":"list", "data":[{"id":"m"},{"id":"n"}] }'
@@ -161,7 +165,7 @@ async def proxy_of(
         all_urls = [*urls, *(f"http://127.0.0.1:{port}" for port in ports)]
         entries = [UpstreamOptions(url=url, **(options or {})) for url in all_urls]
         pool = UpstreamPool(entries, timeouts=timeouts, probe_seconds=0.05)
-        app = create_upstream_app(Settings(**settings), pool, keys=keys, store=store, rules=rules)
+        app = create_upstream_app(Settings(upstream=entries, **settings), pool, keys=keys, store=store, rules=rules)
         port = await stack.enter_async_context(running(app))
         client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20)
         yield Proxy(await stack.enter_async_context(client), pool)

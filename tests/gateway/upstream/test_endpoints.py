@@ -67,7 +67,7 @@ def told(reader: AnswerReader) -> tuple[object, ...]:
 async def test_what_no_rule_changes_crosses_untouched(route: str) -> None:
     upstream = MockUpstream()
     body = (
-        b'{ "model":"m", "max_tokens": 5, "messages": [{"content":"h\\u00e9","role":"user"}], "prompt": "x", "n": 1.0}'
+        b'{ "model":"m", "max_tokens": 5, "messages": [{"content":"h\\u00e9","role":"user"}], "input": "x", "n": 1.0}'
     )
     async with proxy_of(upstream) as proxy:
         answer = await proxy.post(route, body)

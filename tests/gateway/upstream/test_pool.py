@@ -13,7 +13,7 @@ from gateway.threads import PromptThreads
 from gateway.upstream.chat import UpstreamIngress, parse_body
 from gateway.upstream.endpoints import CHAT
 from gateway.upstream.options import UpstreamOptions
-from gateway.upstream.pool import UpstreamPool
+from gateway.upstream.pool import FREE_REQUESTS, UpstreamPool
 
 URLS = [f"http://replica-{number}:8000" for number in range(4)]
 
@@ -67,3 +67,18 @@ async def test_chats_with_the_same_canonical_head_meet() -> None:
 async def test_a_chat_without_a_head_stays_where_its_first_turn_led_it() -> None:
     assert await affinity(None, "a") == await affinity(None, "a", "b")
     assert await affinity(None, "a") != await affinity(None, "b")
+
+
+def test_an_upstream_that_has_far_more_to_do_than_the_others_is_asked_later() -> None:
+    pool = UpstreamPool([UpstreamOptions(url=f"http://host{number}") for number in range(3)])
+    for upstream in pool.upstreams:
+        upstream.is_up = True
+    first, second, _ = pool.order(b"key")
+    first.num_in_flight = FREE_REQUESTS + 1
+    assert pool.order(b"key")[0] is first
+    first.num_in_flight = 3 * FREE_REQUESTS
+    assert pool.order(b"key")[0] is second
+    assert pool.order(b"key")[-1] is first
+    for upstream in pool.upstreams:
+        upstream.num_in_flight = 3 * FREE_REQUESTS
+    assert pool.order(b"key")[0] is first
