@@ -3,7 +3,7 @@
 Most hostile grammars end at a limit of llguidance. But intersections of patterns are looked at before any of its limits
 counts, in exponential time and memory, and a thread cannot be stopped. So whatever is new is tried here first.
 
-Run as `python -m engine.grammar_trial` with the grammar on standard input; prints what is wrong with it. Loads no torch.
+Run as `python -m engine.grammar_trial` with the grammar on standard input; prints a `Trial` as JSON. Loads no torch.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ import signal
 import subprocess
 import sys
 
+import msgspec
 from llguidance import LLMatcher, LLParserLimits
+from llguidance.gbnf_to_lark import any_to_lark
 
 CPU_SECONDS = 0.8
 """Of a trial. What a trial has passed is compiled again in the worker, in about the same time."""
 MEMORY_BYTES = 1 << 30
 """Address space of a trial; it has 100 MB before it begins."""
-_TOO_MUCH = "is too complex: trying it took too long or too much memory"
+_TOO_MUCH = "it is too complex: trying it took too long or too much memory"
 
 
 def parser_limits() -> LLParserLimits:
@@ -37,13 +39,28 @@ def parser_limits() -> LLParserLimits:
     )
 
 
-def try_grammar(grammar: str) -> str | None:
-    """Try a grammar in another process, without a vocabulary; return what is wrong with it."""
+class Trial(msgspec.Struct, frozen=True):
+    """How it went."""
+
+    grammar: str
+    """As llguidance reads it."""
+    refusal: str | None = None
+    """What is wrong with it."""
+
+
+def try_grammar(grammar: str) -> Trial:
+    """Try a grammar in another process, without a vocabulary.
+
+    Args:
+        grammar: llguidance's JSON, its variant of Lark, or the GBNF of llama.cpp.
+
+    Raises: OSError: there can be no other process.
+    """
     command = [sys.executable, "-m", "engine.grammar_trial"]
     trial = subprocess.run(command, input=grammar.encode(), capture_output=True, check=False)  # noqa: S603  (no shell)
     if trial.returncode != 0:
-        return _TOO_MUCH
-    return trial.stdout.decode() or None
+        return Trial(grammar, _TOO_MUCH)
+    return msgspec.json.decode(trial.stdout, type=Trial)
 
 
 def main() -> int:
@@ -53,9 +70,18 @@ def main() -> int:
     signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends the process, wherever it is
     grammar = sys.stdin.buffer.read().decode()
     signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
-    is_error, messages = LLMatcher.validate_grammar_with_warnings(grammar, limits=parser_limits())
-    sys.stdout.write(messages[0] if is_error else "")
+    sys.stdout.buffer.write(msgspec.json.encode(_tried(grammar)))
     return 0
+
+
+def _tried(grammar: str) -> Trial:
+    if not grammar.startswith("{"):
+        try:
+            grammar = any_to_lark(grammar)
+        except Exception as error:  # llguidance raises just that
+            return Trial(grammar, f"it is neither Lark nor GBNF: {error}")
+    is_error, messages = LLMatcher.validate_grammar_with_warnings(grammar, limits=parser_limits())
+    return Trial(grammar, messages[0] if is_error else None)
 
 
 if __name__ == "__main__":

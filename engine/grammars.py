@@ -7,7 +7,7 @@ Source: llguidance, https://github.com/guidance-ai/llguidance, an Earley parser 
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict, deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from engine.grammar_trial import parser_limits, try_grammar
 
 MAX_CACHED = 64
 """Compiled grammars that are kept. Agents send the same few again and again."""
-MAX_COMPILING = 8
+MAX_QUEUED = 64
 """New grammars of one tenant that wait for a compiler."""
 NUM_COMPILERS = 2
 """Threads, so that one hostile grammar does not hold up all others. The compiler lets go of Python's lock."""
@@ -86,8 +86,9 @@ class Grammars:
         self._tokenizer = tokenizer
         self._compilers = ThreadPoolExecutor(NUM_COMPILERS, thread_name_prefix="grammar")
         self._outcomes: OrderedDict[str, _Outcome] = OrderedDict()  # least recently used first
+        self._queues: OrderedDict[str, deque[str]] = OrderedDict()  # by tenant: they take turns
         self._compiling: dict[str, Future[_Outcome]] = {}
-        self._waiting: dict[str, tuple[str, str]] = {}  # request id -> tenant and grammar
+        self._waiting: dict[str, str] = {}  # request id -> grammar
 
     @property
     def num_waiting(self) -> int:
@@ -105,18 +106,17 @@ class Grammars:
         if known is not None and not (isinstance(known, CompiledGrammar) and known.has_failed):
             self._outcomes.move_to_end(grammar)
             return _at_start(known)
-        if grammar not in self._compiling:
-            tenants = Counter(waiting for waiting, _ in self._waiting.values())
-            if tenants[tenant] >= MAX_COMPILING:
-                return GrammarFailure(
-                    f"{MAX_COMPILING} other new ones are being compiled; try again", is_retryable=True
-                )
-            self._compiling[grammar] = self._compilers.submit(self._compile, grammar)
-        self._waiting[request_id] = (tenant, grammar)
+        if grammar not in self._compiling and grammar not in self._waiting.values():
+            queue = self._queues.setdefault(tenant, deque())
+            if len(queue) >= MAX_QUEUED:
+                return GrammarFailure(f"{MAX_QUEUED} other new ones wait to be compiled; try again", is_retryable=True)
+            queue.append(grammar)
+        self._waiting[request_id] = grammar
+        self._compile_next()
         return None
 
     def cancel(self, request_id: str) -> None:
-        """A request is gone; what is being compiled for it is kept all the same."""
+        """A request is gone; what is being compiled for it already is kept all the same."""
         self._waiting.pop(request_id, None)
 
     def take_ready(self) -> dict[str, Grammar | GrammarFailure]:
@@ -128,7 +128,8 @@ class Grammars:
                 self._outcomes[grammar] = outcome
         while len(self._outcomes) > MAX_CACHED:
             self._outcomes.popitem(last=False)
-        ready = {request_id: grammar for request_id, (_, grammar) in self._waiting.items() if grammar in done}
+        self._compile_next()
+        ready = {request_id: grammar for request_id, grammar in self._waiting.items() if grammar in done}
         for request_id in ready:
             del self._waiting[request_id]
         return {request_id: _at_start(done[grammar]) for request_id, grammar in ready.items()}
@@ -137,14 +138,24 @@ class Grammars:
         """End the compilers."""
         self._compilers.shutdown(cancel_futures=True)
 
+    def _compile_next(self) -> None:
+        """Keep the compilers busy, with a grammar of each tenant in turn."""
+        while self._queues and len(self._compiling) < NUM_COMPILERS:
+            tenant, queue = self._queues.popitem(last=False)
+            grammar = queue.popleft()
+            if queue:
+                self._queues[tenant] = queue
+            if grammar in self._waiting.values():  # somebody is still there
+                self._compiling[grammar] = self._compilers.submit(self._compile, grammar)
+
     def _compile(self, grammar: str) -> _Outcome:
         try:
-            why = try_grammar(grammar)
+            trial = try_grammar(grammar)
         except OSError as error:
-            return GrammarFailure(f"could not be tried: {error}", is_retryable=True)
-        if why is not None:
-            return GrammarFailure(_first_line(why))
-        matcher = LLMatcher(self._tokenizer, grammar, log_level=0, limits=parser_limits())
+            return GrammarFailure(f"it could not be tried: {error}", is_retryable=True)
+        if trial.refusal is not None:
+            return GrammarFailure(_first_line(trial.refusal))
+        matcher = LLMatcher(self._tokenizer, trial.grammar, log_level=0, limits=parser_limits())
         matcher.compute_bitmask()  # the first is the dearest, and tells whether there is any answer at all
         if matcher.is_error():
             return GrammarFailure(_first_line(matcher.get_error()))

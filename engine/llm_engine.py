@@ -228,7 +228,7 @@ class LLMEngine:
 
     def _take_grammars(self) -> None:
         """Queue the requests whose grammar is there."""
-        if self._grammars is not None and self._without_grammar:
+        if self._grammars is not None:
             for request_id, outcome in self._grammars.take_ready().items():
                 self._add_with(self._without_grammar.pop(request_id), outcome)
 

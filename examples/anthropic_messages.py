@@ -23,9 +23,10 @@ def main() -> None:
         "messages": [{"role": "user", "content": "Name the capital of France."}],
     }
     print("prompt tokens:", client.messages.count_tokens(**asked).input_tokens)
-    answer = client.messages.create(**asked, max_tokens=60)
+    greedy = {"temperature": 0}  # the SDK has no argument for it
+    answer = client.messages.create(**asked, max_tokens=60, extra_body=greedy)
     print("answer:", "".join(block.text for block in answer.content if block.type == "text"))
-    with client.messages.stream(**asked, max_tokens=60) as stream:
+    with client.messages.stream(**asked, max_tokens=60, extra_body=greedy) as stream:
         print("streamed:", "".join(stream.text_stream))
         usage = stream.get_final_message().usage
     print("prompt tokens from the cache:", usage.cache_read_input_tokens)

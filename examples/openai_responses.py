@@ -6,6 +6,7 @@ OPENAI_BASE_URL=http://127.0.0.1:8000/v1 OPENAI_API_KEY=none python examples/ope
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from openai import OpenAI
 
@@ -18,18 +19,16 @@ def main() -> None:
         api_key=os.environ.get("OPENAI_API_KEY", "none"),
     )
     model = os.environ.get("OPENAI_MODEL") or client.models.list().data[0].id
-    answer = client.responses.create(
-        model=model, instructions=INSTRUCTIONS, input="Name the capital of France.", max_output_tokens=60
-    )
+    asked: Any = {"model": model, "instructions": INSTRUCTIONS, "temperature": 0, "max_output_tokens": 60}
+    answer = client.responses.create(**asked, input="Name the capital of France.")
     print(answer.output_text)
-    with client.responses.stream(
-        model=model, instructions=INSTRUCTIONS, input="Name the capital of Italy.", max_output_tokens=60
-    ) as stream:
-        for event in stream:
-            if event.type == "response.output_text.delta":
-                print(event.delta, end="", flush=True)
-        usage = stream.get_final_response().usage
-    print(f"\n{usage.input_tokens_details.cached_tokens} of {usage.input_tokens} prompt tokens came from the cache")
+    for event in client.responses.create(**asked, input="Name the capital of Italy.", stream=True):
+        if event.type == "response.output_text.delta":
+            print(event.delta, end="", flush=True)
+        elif event.type in ("response.completed", "response.incomplete"):
+            usage = event.response.usage
+            cached = usage.input_tokens_details.cached_tokens
+            print(f"\n{cached} of {usage.input_tokens} prompt tokens came from the cache")
 
 
 if __name__ == "__main__":

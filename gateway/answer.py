@@ -1,18 +1,17 @@
-"""One generation as text: detokenized, cut at a stop string, counted and timed.
+"""One answer as text: detokenized, cut at a stop string.
 
-Knows nothing of HTTP; what streams and what answers in one piece both read it.
+Knows nothing of HTTP; what streams and what answers in one piece both read it, through `gateway.answers`.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from gateway.answer_pieces import AnswerEnd, Piece, Text, gather
-from gateway.backends.base import Generation, TokenBatch, TokenLogprobs
+from gateway.backends.base import TokenBatch, TokenLogprobs
 from gateway.conversation import Message
 from gateway.logprobs import Entry, LogprobQueue
-from gateway.metrics import GatewayMetrics
 from gateway.normalize.recollection import NextTurn
 from gateway.stops import StopMatcher
 from gateway.tokenizer import Detokenizer, Tokenizer
@@ -23,23 +22,17 @@ _MAX_UNSAID_TOKENS = 16
 
 
 class Answer:
-    """Reads a generation once. `finish_reason` and `num_tokens` are final when the text is.
+    """Reads the batches of one answer. `finish_reason` and `num_tokens` are final when it `is_over`.
 
     Attributes:
-        admission: what was reused.
         num_tokens: generated so far, the end-of-sequence token among them.
         finish_reason: `stop`, `length` or `tool_calls`.
         stop: the stop string that ended it; None: none did.
-        first_token_seconds: from the arrival of the request; None: there is no token yet.
+        is_over: nothing more of it is wanted.
 
     Args:
-        generation: what to read.
         tokenizer: of the model.
         stops: strings that end the answer.
-        arrived_at: when the request came, by `clock`.
-        metrics: where it is counted.
-        clock: seconds.
-        tokens: takes the generated tokens; None: nobody wants them.
         next_turn: remembers it; None: it is not to be remembered.
         reading: what is to be found in it beside text; None: nothing.
         is_whole: nobody sees it before its end.
@@ -47,32 +40,20 @@ class Answer:
 
     def __init__(
         self,
-        generation: Generation,
         tokenizer: Tokenizer,
         *,
         stops: Sequence[str],
-        arrived_at: float,
-        metrics: GatewayMetrics,
-        clock: Callable[[], float],
-        tokens: list[int] | None = None,
         next_turn: NextTurn | None = None,
         reading: Reading | None = None,
         is_whole: bool = False,
     ) -> None:
-        self.admission = generation.admission
         self.num_tokens = 0
         self.finish_reason = "length"
         self.stop: str | None = None
-        self.first_token_seconds: float | None = None
-        self._generation = generation
+        self.is_over = False
         self._detokenizer = Detokenizer(tokenizer, reading.form.marks if reading else ())
         self._reader = reading.reader(is_whole=is_whole) if reading else None
         self._stops = StopMatcher(stops)
-        self._arrived_at = arrived_at
-        self._last_batch_at: float | None = None
-        self._metrics = metrics
-        self._clock = clock
-        self._tokens = tokens
         self._tokenizer = tokenizer
         self._next_turn = next_turn
         self._texts: list[str] = []
@@ -86,29 +67,22 @@ class Answer:
         """How it ended, once it has."""
         return AnswerEnd(self.finish_reason, self.stop, self.num_tokens, self._take_logprobs())
 
-    async def pieces(self) -> AsyncIterator[Piece]:
-        """Yield what is certain of it.
+    def push(self, batch: TokenBatch) -> list[Piece]:
+        """Enter a batch; return what is certain of the answer, and was not before.
 
         The whole answer is remembered before its last text goes out: a client that has read it may go away or ask again.
-
-        Raises: BackendError: from the generation.
         """
-        async for batch in self._generation:
-            self._count(batch)
-            text, is_last = self._take(batch)
-            if self._logprobs is not None:
-                self._logprobs.send(len(text))
-            pieces, is_last = self._read(text, is_last=is_last)
-            if self._next_turn is not None:
-                self._texts.append(text)
-                self._pieces += pieces
-                if is_last:
-                    self._remember(self._next_turn)
-            for piece in pieces:
-                yield piece
-            if is_last:
-                self._metrics.request_seconds.observe(self._clock() - self._arrived_at)
-                return
+        self.num_tokens += len(batch.token_ids)
+        text, is_last = self._take(batch)
+        if self._logprobs is not None:
+            self._logprobs.send(len(text))
+        pieces, self.is_over = self._read(text, is_last=is_last)
+        if self._next_turn is not None:
+            self._texts.append(text)
+            self._pieces += pieces
+            if self.is_over:
+                self._remember(self._next_turn)
+        return pieces
 
     def _read(self, text: str, *, is_last: bool) -> tuple[list[Piece], bool]:
         """Tell thoughts and calls from text. Returns: pieces, and whether they are the last ones."""
@@ -175,22 +149,6 @@ class Answer:
             if text.startswith(self._tokenizer.decode(self._token_ids[:end])):
                 return self._token_ids[:end]
         return None
-
-    def _count(self, batch: TokenBatch) -> None:
-        num_tokens = len(batch.token_ids)
-        if not num_tokens:
-            return
-        if self._tokens is not None:
-            self._tokens += batch.token_ids
-        now = self._clock()
-        if self._last_batch_at is None:
-            self.first_token_seconds = now - self._arrived_at
-            self._metrics.first_token_seconds.observe(self.first_token_seconds)
-        else:
-            self._metrics.token_seconds.observe((now - self._last_batch_at) / num_tokens)
-        self._last_batch_at = now
-        self.num_tokens += num_tokens
-        self._metrics.generated_tokens.inc(num_tokens)
 
 
 def _turn_of(pieces: Sequence[Piece]) -> Message:

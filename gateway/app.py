@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
-from starlette.middleware import Middleware
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 from gateway.accounting.accounting import Accounting
 from gateway.auth import Authenticator, KeyStore, NoKeys
@@ -16,6 +15,7 @@ from gateway.chat import PATH as CHAT_PATH
 from gateway.chat import ChatCompletions
 from gateway.completions import PATH as COMPLETIONS_PATH
 from gateway.completions import Completions
+from gateway.direct import DirectApp
 from gateway.dry_run import DryRun
 from gateway.error_answers import answer_errors
 from gateway.explain.diagnostics import Diagnostics
@@ -28,7 +28,6 @@ from gateway.lookup import Lookup
 from gateway.messages import COUNT_PATH, Messages, TokenCount
 from gateway.messages import PATH as MESSAGES_PATH
 from gateway.metrics import GatewayMetrics
-from gateway.middleware import BodyLimit, RequestContext
 from gateway.model_files import ModelFiles
 from gateway.normalize.memory import TurnMemory
 from gateway.normalize.modes import RuleModes
@@ -46,6 +45,7 @@ from gateway.recent import RecentRequests
 from gateway.rendering import PromptRenderer
 from gateway.responses import PATH as RESPONSES_PATH
 from gateway.responses import Responses
+from gateway.retention_hints import RetentionHints
 from gateway.routes.admin import admin_router
 from gateway.routes.system import SystemRoutes
 from gateway.serving import PING_SECONDS, Services, Serving
@@ -116,7 +116,7 @@ def create_app(
         prompts = PromptOperator(
             store.database, compiler, registry, warmer, backend=backend, model_name=model_files.name
         )
-    form = AnswerForm.of(source, tool_parser=settings.tool_parser, reasoning=settings.reasoning)
+    form = AnswerForm.of(source, tokenizer.special_id, tool_parser=settings.tool_parser, reasoning=settings.reasoning)
     memory = TurnMemory(max_bytes=settings.turn_memory)
     ingress = Ingress(modes, renderer, hasher, threads, prompts.registry if prompts else None, memory, form)
     accounting = Accounting(
@@ -135,16 +135,19 @@ def create_app(
         recent=recent,
         accounting=accounting,
         diagnostics=Diagnostics(backend, records),
+        retention=RetentionHints(backend),
         log=store.log if store else None,
         ping_seconds=ping_seconds,
     )
     tokens = TokenEndpoints(services)
     # The paths that take all the traffic are plain ASGI: no model per request, nothing of FastAPI's between.
-    routes = [
+    direct = [
         Route(CHAT_PATH, Serving(services, ChatCompletions()), methods=["POST"]),
         Route(COMPLETIONS_PATH, Serving(services, Completions(tokenizer)), methods=["POST"]),
         Route(RESPONSES_PATH, Serving(services, Responses()), methods=["POST"]),
         Route(MESSAGES_PATH, Serving(services, Messages()), methods=["POST"]),
+    ]
+    routes: list[BaseRoute] = [
         Route(COUNT_PATH, Lookup(services, TokenCount(services)), methods=["POST"]),
         Route("/tokenize", Lookup(services, tokens.tokenize), methods=["POST"]),
         Route("/detokenize", Lookup(services, tokens.detokenize), methods=["POST"]),
@@ -166,9 +169,9 @@ def create_app(
         reports=MissReports(backend, records, tokenizer, modes, shows_content=settings.store_content),
         records=records,
     )
-    description = description_route([*routes, *admin.routes], (*ENDPOINTS, *ADMIN), model=model_files.name)
+    description = description_route([*direct, *routes, *admin.routes], (*ENDPOINTS, *ADMIN), model=model_files.name)
     routes.append(description)
-    served = [*routes, *admin.routes]
+    served = [*direct, *routes, *admin.routes]
     paths = [route.path for route in served if isinstance(route, Route) and "{" not in route.path]
 
     @asynccontextmanager
@@ -189,13 +192,15 @@ def create_app(
             if store is not None:
                 await store.stop()
 
-    app = FastAPI(
+    app = DirectApp(
+        direct,
+        metrics=metrics,
+        paths=paths,
         title="prefixgate",
         version=VERSION,
         lifespan=lifespan,
         openapi_url=None,  # with it go the pages that show it, which load scripts from elsewhere
         redirect_slashes=False,  # it would send clients wherever their own Host header says
-        middleware=[Middleware(RequestContext, metrics=metrics, paths=paths), Middleware(BodyLimit)],
     )
     app.state.accounting = accounting
     app.state.is_settled = prompts.warmer.is_settled if prompts else lambda: True

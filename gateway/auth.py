@@ -6,6 +6,7 @@ import hmac
 import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Protocol
 
 from pydantic import SecretStr
@@ -23,11 +24,14 @@ class Identity:
     """The key that came; None: none was needed."""
     models: frozenset[str] | None = None
     """The only models that the key may use; None: all."""
+    salt: str | None = None
+    """Apart from the rest of the tenant; None: together with it."""
 
     @property
     def scope(self) -> str:
         """Who may see the KV of this tenant's prompts, as a field of the namespace."""
-        return f"tenant:{self.tenant}"
+        own = f"tenant:{self.tenant}"
+        return own if self.salt is None else f"{own};salt:{sha256(self.salt.encode()).hexdigest()}"
 
     def check_model(self, name: str) -> None:
         """Let a request for a model pass.

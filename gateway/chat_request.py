@@ -6,7 +6,7 @@ wire format only; whether a prompt fits the model is checked where its tokens ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
@@ -17,6 +17,8 @@ from gateway.chat_messages import parse_messages, parse_tools
 from gateway.conversation import Conversation
 from gateway.errors import InvalidRequestError
 from gateway.explain.request import DiagnosticsRequest
+from gateway.structure.fields import structure_of
+from gateway.structure.grammar import Structure
 from gateway.tools.choice import ANY_CALLS, ToolChoice, read_openai
 
 MAX_FIELDS = 1000
@@ -55,12 +57,20 @@ _HONOURED = frozenset(
         "frequency_penalty",
         "logprobs",
         "top_logprobs",
+        "prompt_logprobs",
+        "n",
         "prompt",
         "diagnostics",
         "prompt_cache_options",
         "continue_final_message",
         "chat_template_kwargs",
         "reasoning_effort",
+        "response_format",
+        "structured_outputs",
+        "cache_salt",
+        "prompt_cache_key",
+        "user",
+        "safety_identifier",
     }
 )
 
@@ -75,6 +85,15 @@ class PromptReference:
     """None: the active one."""
     variables: Mapping[str, Any]
     """Of its slots."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionHint:
+    """A wish that a prompt stays cached."""
+
+    is_of_head: bool
+    """Only what stands before the first turn; else all of it."""
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +130,20 @@ class ChatRequest:
     frequency_penalty: float = 0.0
     num_logprobs: int | None = None
     """So many of the likeliest tokens to tell of with each one; None: no log probabilities."""
+    structure: Structure | None = None
+    """What the answer must look like; None: like anything."""
+    num_prompt_logprobs: int | None = None
+    """The same of each token of the prompt but the first."""
+    n: int = 1
+    """Answers."""
+    cache_salt: str | None = None
+    """Asks for a cache of its own within the tenant's."""
     tool_choice: ToolChoice = ANY_CALLS
     shows_thoughts: bool = True
     """Whether the client wants to see what the model thought."""
     is_max_tokens_a_bound: bool = False
     """Whether more than there is room for means all the room; else it is an error."""
+    retention: Sequence[RetentionHint] = ()
 
 
 def parse_chat_request(body: bytes) -> ChatRequest:
@@ -128,16 +156,23 @@ def parse_chat_request(body: bytes) -> ChatRequest:
 
 
 def request_of(
-    fields: Mapping[str, Any], read: Callable[[Mapping[str, Any]], Conversation], *, num_body_bytes: int
+    fields: Mapping[str, Any],
+    read: Callable[[Mapping[str, Any]], Conversation],
+    *,
+    num_body_bytes: int,
+    scores_prompt: bool = False,
 ) -> ChatRequest:
     """Check the fields of a body beside what is said in it, which `read` gives.
+
+    A prompt that is scored, whether by `prompt_logprobs` or otherwise, may be all that is wanted: no token of an answer.
 
     Raises: InvalidRequestError: what is wrong first.
     """
     _refuse_unsupported(fields)
     if "model" not in fields:
         raise InvalidRequestError("model: missing, wanted the id of the served model", param="model")
-    max_tokens_field, max_tokens = _max_tokens(fields)
+    least = 0 if scores_prompt or "prompt_logprobs" in fields else 1
+    max_tokens_field, max_tokens = _max_tokens(fields, least)
     _optional(fields, "continue_final_message", None, checks.boolean)
     temperature = _optional(fields, "temperature", 1.0, lambda f, v: checks.number(f, v, low=0, high=2))
     top_p = _optional(fields, "top_p", 1.0, lambda f, v: checks.number(f, v, low=0, high=1))
@@ -166,6 +201,10 @@ def request_of(
         presence_penalty=_optional(fields, "presence_penalty", 0.0, sampling_fields.penalty),
         frequency_penalty=_optional(fields, "frequency_penalty", 0.0, sampling_fields.penalty),
         num_logprobs=sampling_fields.num_logprobs(fields),
+        structure=structure_of(fields),
+        num_prompt_logprobs=sampling_fields.num_prompt_logprobs(fields, stream=stream),
+        n=_optional(fields, "n", 1, sampling_fields.num_answers),
+        cache_salt=_optional(fields, "cache_salt", None, checks.text),
         tool_choice=read_openai(fields),
     )
 
@@ -211,11 +250,11 @@ def _optional(fields: Mapping[str, Any], name: str, default: _T, check: Callable
     return check(name, fields[name]) if name in fields else default
 
 
-def _max_tokens(fields: Mapping[str, Any]) -> tuple[str, int | None]:
+def _max_tokens(fields: Mapping[str, Any], least: int) -> tuple[str, int | None]:
     """Read either name; the newer one wins where both are given."""
     for name in ("max_completion_tokens", "max_tokens"):
         if name in fields:
-            return name, checks.integer(name, fields[name], low=1, high=_MAX_LENGTH)
+            return name, checks.integer(name, fields[name], low=least, high=_MAX_LENGTH)
     return "max_tokens", None
 
 
@@ -295,12 +334,12 @@ def _include_usage(fields: Mapping[str, Any], *, stream: bool) -> bool:
 
 
 _NEUTRAL: Mapping[str, Callable[[Any], bool]] = {
-    "n": lambda value: type(value) is int and value == 1,
-    "response_format": lambda value: value == {"type": "text"},
     "functions": lambda value: value == [],
     "function_call": lambda value: value == "none",
     "modalities": lambda value: value == ["text"],
     "audio": lambda value: value == {},
+    "store": lambda value: value is False,
+    "web_search_options": lambda _: False,
 }
 """Fields that would change the answer and are not supported yet: only the value that changes nothing passes, for an
 answer that silently lacks what was asked for is worse than a refusal."""

@@ -36,6 +36,8 @@ class ChatWire:
         usage = usage_of(self._head.admission, sum(answer.end.num_tokens for answer in answers))
         choices = [_whole_choice(number, answer) for number, answer in enumerate(answers)]
         rest = {"choices": choices, "usage": usage, **self._head.diagnostics}
+        if self._head.prompts:
+            rest["prompt_logprobs"] = self._head.prompts[0].by_token()
         return open_object(self._head, "chat.completion") + orjson.dumps(rest)[1:]
 
     def opening(self) -> bytes:

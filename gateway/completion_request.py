@@ -1,9 +1,9 @@
-"""The body of `POST /v1/completions`: one prompt as a text or as tokens, and how to go on."""
+"""The body of `POST /v1/completions`: prompts as texts or as tokens, and how to go on."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gateway import checks
@@ -12,10 +12,13 @@ from gateway.conversation import Conversation
 from gateway.errors import InvalidRequestError
 from gateway.explain.request import DiagnosticsRequest
 from gateway.plain_prompt import check_token_ids
+from gateway.sampling_fields import MAX_ANSWERS, MAX_TOP_LOGPROBS
 from gateway.tokenizer import Tokenizer
 
 DEFAULT_MAX_TOKENS = 16
 """OpenAI's, at this endpoint alone."""
+
+Prompt = str | list[int]
 
 _OPTIONS = frozenset(
     {
@@ -34,23 +37,31 @@ _OPTIONS = frozenset(
         "frequency_penalty",
         "repetition_penalty",
         "logit_bias",
+        "n",
+        "prompt_logprobs",
+        "cache_salt",
         "diagnostics",
         "prompt_cache_options",
+        "response_format",
+        "structured_outputs",
     }
 )
 """Fields that mean what a chat means by them."""
-_OWN = frozenset({"prompt", "echo", "add_special_tokens", "n", "best_of", "suffix", "logprobs"})
+_OWN = frozenset({"prompt", "echo", "add_special_tokens", "best_of", "suffix", "logprobs", "user"})
 
 
 @dataclass(frozen=True, slots=True)
 class CompletionRequest:
     """What a client asked for; every value is in its bounds."""
 
-    prompt: str | list[int]
+    prompts: list[Prompt]
+    """At least one."""
     echo: bool
-    """Whether the answer begins with the prompt."""
+    """Whether each answer begins with its prompt."""
     add_special_tokens: bool
     """Whether a text gets what the model's texts begin with."""
+    num_prompt_logprobs: int | None
+    """Of vLLM's field; None: not asked for. With `echo` the prompts are part of what `logprobs` tells."""
     options: ChatRequest
     """The rest; nothing is said in it."""
     unknown_fields: tuple[str, ...]
@@ -82,28 +93,45 @@ def parse_completion_request(body: bytes, tokenizer: Tokenizer) -> CompletionReq
     Raises: InvalidRequestError: what is wrong first.
     """
     fields = json_object(body)
-    _refuse_unsupported(fields)
     given = {name: value for name, value in fields.items() if name in _OPTIONS}
+    num_logprobs = _num_logprobs(fields)
+    echo = _flag(fields, "echo", default=False)
+    told = {} if num_logprobs is None else {"logprobs": True, "top_logprobs": num_logprobs}
     options = request_of(
-        {"max_tokens": DEFAULT_MAX_TOKENS, **given}, lambda _: Conversation(()), num_body_bytes=len(body)
+        {"max_tokens": DEFAULT_MAX_TOKENS, **given, **told},
+        lambda _: Conversation(()),
+        num_body_bytes=len(body),
+        scores_prompt=echo and num_logprobs is not None,
     )
+    _refuse_unsupported(fields, options.n)
+    prompts = _prompts(fields, tokenizer)
+    if len(prompts) * options.n > MAX_ANSWERS:
+        raise InvalidRequestError(
+            f"prompt: got {len(prompts)} prompts with n {options.n}, wanted at most {MAX_ANSWERS} answers",
+            param="prompt",
+        )
+    wanted = [num for num in (options.num_prompt_logprobs, num_logprobs if echo else None) if num is not None]
     others = tuple(name for name in fields if name not in _OPTIONS | _OWN)
     return CompletionRequest(
-        prompt=_prompt(fields, tokenizer),
-        echo=_flag(fields, "echo", default=False),
+        prompts=prompts,
+        echo=echo,
         add_special_tokens=_flag(fields, "add_special_tokens", default=True),
-        options=options,
+        num_prompt_logprobs=options.num_prompt_logprobs,
+        options=replace(options, num_prompt_logprobs=max(wanted, default=None)),
         unknown_fields=options.unknown_fields + others,
     )
 
 
-def _prompt(fields: Mapping[str, Any], tokenizer: Tokenizer) -> str | list[int]:
-    """Read one prompt, also where it is the only one in a list."""
-    field, value = "prompt", fields.get("prompt")
+def _prompts(fields: Mapping[str, Any], tokenizer: Tokenizer) -> list[Prompt]:
+    """Read one prompt, or several in a list."""
+    value = fields.get("prompt")
     if isinstance(value, list) and value and isinstance(value[0], str | list):
-        if len(value) > 1:
-            raise InvalidRequestError(f"prompt: got {len(value)} prompts, wanted one a request", param="prompt")
-        field, value = "prompt[0]", value[0]
+        checks.sequence("prompt", value, most=MAX_ANSWERS)
+        return [_prompt(f"prompt[{number}]", entry, tokenizer) for number, entry in enumerate(value)]
+    return [_prompt("prompt", value, tokenizer)]
+
+
+def _prompt(field: str, value: object, tokenizer: Tokenizer) -> Prompt:
     if not isinstance(value, str | list):
         checks.refuse(field, value, "a string or an array of tokens")
     if not value:
@@ -111,14 +139,17 @@ def _prompt(fields: Mapping[str, Any], tokenizer: Tokenizer) -> str | list[int]:
     return value if isinstance(value, str) else check_token_ids(field, value, tokenizer)
 
 
-def _refuse_unsupported(fields: Mapping[str, Any]) -> None:
-    for name in ("n", "best_of"):
-        if name in fields:
-            checks.integer(name, fields[name], low=1, high=1)
+def _num_logprobs(fields: Mapping[str, Any]) -> int | None:
+    """Read a number, unlike a chat's flag; false is how some clients leave it out."""
+    value = fields.get("logprobs", False)
+    return None if value is False else checks.integer("logprobs", value, low=0, high=MAX_TOP_LOGPROBS)
+
+
+def _refuse_unsupported(fields: Mapping[str, Any], n: int) -> None:
+    if "best_of" in fields and checks.integer("best_of", fields["best_of"], low=1, high=MAX_ANSWERS) != n:
+        checks.refuse("best_of", fields["best_of"], f"n, which is {n}: this server returns every answer that it makes")
     if fields.get("suffix"):
         checks.refuse("suffix", fields["suffix"], "it left out: this server does not fill in")
-    if "logprobs" in fields and fields["logprobs"] is not False:
-        checks.refuse("logprobs", fields["logprobs"], "it left out: this server gives none here")
 
 
 def _flag(fields: Mapping[str, Any], name: str, *, default: bool) -> bool:

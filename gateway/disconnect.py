@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
 from typing import Any
 
 from starlette.types import Receive
@@ -24,7 +23,7 @@ async def run_until_disconnect(
     idle_seconds: float,
     on_idle: Callable[[], Awaitable[None]],
 ) -> None:
-    """Run `work`; cancel it when the client disconnects.
+    """Run `work` in this task; cancel it when the client disconnects.
 
     Args:
         work: what answers the request. Its body must have been read before.
@@ -34,22 +33,25 @@ async def run_until_disconnect(
 
     Raises: ClientDisconnectedError: after the work was cancelled and has cleaned up.
     """
-    task = asyncio.create_task(work)
-    gone = asyncio.create_task(_disconnected(receive))
+    task = asyncio.current_task()
+    assert task is not None
+    is_over = False
+
+    def leave(_: object) -> None:
+        if not is_over:  # else what comes after the work would be cancelled
+            task.cancel()
+
+    watcher = asyncio.create_task(_watch(receive, idle_seconds, on_idle))
+    watcher.add_done_callback(leave)
     try:
-        while True:
-            done, _ = await asyncio.wait((task, gone), timeout=idle_seconds, return_when=asyncio.FIRST_COMPLETED)
-            if task in done:
-                return task.result()
-            if gone in done:
-                raise ClientDisconnectedError
-            await on_idle()
+        await work
+    except asyncio.CancelledError:
+        if watcher.done() and task.uncancel() == 0:  # by us, and by nobody else
+            raise watcher.exception() or ClientDisconnectedError from None
+        raise
     finally:
-        for pending in (task, gone):
-            if not pending.done():
-                pending.cancel()
-                with suppress(asyncio.CancelledError):
-                    await pending
+        is_over = True
+        watcher.cancel()
 
 
 async def read_body(receive: Receive) -> bytes:
@@ -70,6 +72,13 @@ async def read_body(receive: Receive) -> bytes:
         message = await receive()
 
 
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+async def _watch(receive: Receive, idle_seconds: float, on_idle: Callable[[], Awaitable[None]]) -> None:
+    """End when the client disconnects."""
+    while True:
+        try:
+            async with asyncio.timeout(idle_seconds):
+                while (await receive())["type"] != "http.disconnect":
+                    pass
+            return
+        except TimeoutError:
+            await on_idle()

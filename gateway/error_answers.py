@@ -18,27 +18,39 @@ from gateway.errors import GatewayError, StorageUnavailableError, problem_of
 
 logger = logging.getLogger(__name__)
 
+_FORESEEN = (GatewayError, BackendError, HTTPException)
+
 
 def answer_errors(app: Starlette, routes: Sequence[BaseRoute]) -> None:
     """Have an application answer errors in the shape of the provider whose path was asked."""
 
     async def answer(request: Request, error: Exception) -> Response:
-        problem = problem_of(error)
-        headers = {name.lower(): value for name, value in problem.headers.items()}
-        if isinstance(error, StorageUnavailableError):
-            logger.warning("%s %s: %s: %s", request.method, request.url.path, error, error.cause)
-        if problem.status == 405:
-            headers["allow"] = ", ".join(sorted(_methods(routes, request.scope)))
-        if problem.status == 500:
-            headers["connection"] = "close"  # uvicorn closes after an unforeseen error, and the client should know
-            if not isinstance(error, BackendError):
-                # Unforeseen errors are answered outside of the middleware that names requests.
-                headers["x-request-id"] = request.scope["state"]["request_id"]
-        body = error_body(problem, request.url.path)
-        return Response(body, problem.status, headers, media_type="application/json")
+        response = error_response(request.method, request.url.path, error)
+        if response.status_code == 405:
+            response.headers["allow"] = ", ".join(sorted(_methods(routes, request.scope)))
+        if not is_foreseen(error):
+            # Unforeseen errors are answered outside of the middleware that names requests.
+            response.headers["x-request-id"] = request.scope["state"]["request_id"]
+        return response
 
-    for kind in (GatewayError, BackendError, HTTPException, Exception):
+    for kind in (*_FORESEEN, Exception):
         app.add_exception_handler(kind, answer)
+
+
+def is_foreseen(error: Exception) -> bool:
+    """Whether it is in the table of errors; others are mistakes of ours."""
+    return isinstance(error, _FORESEEN)
+
+
+def error_response(method: str, path: str, error: Exception) -> Response:
+    """Make the answer to a request that failed."""
+    problem = problem_of(error)
+    headers = dict(problem.headers)
+    if isinstance(error, StorageUnavailableError):
+        logger.warning("%s %s: %s: %s", method, path, error, error.cause)
+    if problem.status == 500:
+        headers["connection"] = "close"  # uvicorn closes after an unforeseen error, and the client should know
+    return Response(error_body(problem, path), problem.status, headers, media_type="application/json")
 
 
 def _methods(routes: Sequence[BaseRoute], scope: Scope) -> set[str]:

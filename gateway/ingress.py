@@ -5,15 +5,16 @@ Pure but for the clock that a template may read; long prompts take the same way 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from gateway.accounting.accounting import Origin
 from gateway.auth import Identity
 from gateway.backends.base import GenerationRequest, ModelInfo, Sampling
 from gateway.backends.control import HashedPrompt
 from gateway.chat_request import ChatRequest, PromptReference
-from gateway.conversation import Conversation
+from gateway.conversation import Conversation, Message
 from gateway.errors import ContextLengthError, InvalidRequestError
 from gateway.normalize.memory import TurnMemory
 from gateway.normalize.modes import RuleModes
@@ -26,6 +27,7 @@ from gateway.prompts.matching import HeadIndex
 from gateway.prompts.registered import RegisteredPrompts, RegisteredVersion
 from gateway.prompts.registry import PromptRegistry
 from gateway.rendering import PromptRenderer, RenderedPrompt, WrittenPrompt
+from gateway.retention_hints import RetainedPrompt
 from gateway.threads import PromptThreads
 from gateway.tokenizer import TokenArray
 from gateway.tools.reading import AnswerForm, Reading
@@ -39,6 +41,8 @@ class PreparedPrompt:
     """A request for the engine, and what was done to the prompt on the way."""
 
     request: GenerationRequest
+    identity: Identity
+    """Whose cache it may use."""
     origin: Origin | None = None
     """None: it is a text without a form that rules could change."""
     rendered: RenderedPrompt | None = None
@@ -48,6 +52,25 @@ class PreparedPrompt:
     """Remembers the answer; None: it is not to be remembered."""
     reading: Reading | None = None
     """What is to be found in the answer beside text; None: nothing."""
+    retained: Sequence[RetainedPrompt] = ()
+    """What its sender wants kept."""
+    more: tuple[GenerationRequest, ...] = ()
+    """For the further prompts of the same body, which differ in their tokens alone."""
+
+    @property
+    def requests(self) -> tuple[GenerationRequest, ...]:
+        """One for each prompt."""
+        return (self.request, *self.more)
+
+    @property
+    def num_answers(self) -> int:
+        """To all prompts."""
+        return len(self.requests) * self.request.sampling.n
+
+    @property
+    def most_tokens(self) -> int:
+        """Prompts and answers together, if none of them ends early."""
+        return sum(len(part.token_ids) + part.sampling.n * part.sampling.max_tokens for part in self.requests)
 
     @property
     def fired_rules(self) -> tuple[str, ...]:
@@ -97,6 +120,7 @@ class Ingress:
         named = None if chat.prompt is None else self._named(chat.prompt, identity)
         conversation, num_bytes = chat.conversation, chat.num_body_bytes
         rules = self._modes.rule_set(identity.tenant, route, named.compiled.choices if named else None)
+        identity = _narrowed(identity, chat, rules)
         slots: Mapping[str, str] = {}
         if named is not None and chat.prompt is not None:
             moves = rules.mode_of("relocate_volatile") is Mode.ON and has_place_for_values(conversation)
@@ -116,16 +140,18 @@ class Ingress:
     async def prepare_plain(
         self,
         request_id: str,
-        tokenize: Callable[[], TokenArray],
+        tokenize: Callable[[], Sequence[TokenArray]],
         options: ChatRequest,
         *,
+        route: str,
         identity: Identity,
         model: ModelInfo,
     ) -> PreparedPrompt:
-        """Prepare a prompt that is no chat; of the options, what is said does not count.
+        """Prepare prompts that are no chats, at least one; of the options, what is said does not count.
 
         Raises: ContextLengthError: it does not fit.
         """
+        identity = _narrowed(identity, options, self._modes.rule_set(identity.tenant, route, None))
         arguments = (request_id, tokenize, options, identity, model)
         num_bytes = options.num_body_bytes
         return await self._threads.run(num_bytes, self._prepare_plain, *arguments, num_new_chars=num_bytes)
@@ -172,22 +198,45 @@ class Ingress:
             raise InvalidRequestError(
                 "messages: the model's chat template made an empty prompt of them", param="messages"
             )
-        tools = canonical.origin.normalized.conversation.tools
-        names = [str(tool["function"]["name"]) for tool in tools]
-        reading = self._form.reading(chat.tool_choice, names, rendered.ending)
+        conversation = canonical.origin.normalized.conversation
+        reading = self._form.reading(chat.tool_choice, conversation.tools, rendered.ending)
         request, prompt_id = self._request(request_id, token_ids, chat, "messages", identity, model)
-        return PreparedPrompt(request, canonical.origin, rendered, prompt_id, canonical.next_turn, reading)
+        if reading is not None and reading.grammar is not None:
+            sampling = replace(request.sampling, grammar=reading.grammar, grammar_field="tools")
+            request = replace(request, sampling=sampling)
+        retained = [
+            RetainedPrompt(
+                _leading(request, rendered, conversation, model.block_size) if hint.is_of_head else request,
+                hint.seconds,
+            )
+            for hint in chat.retention
+        ]
+        return PreparedPrompt(
+            request, identity, canonical.origin, rendered, prompt_id, canonical.next_turn, reading, retained
+        )
 
     def _prepare_plain(
         self,
         request_id: str,
-        tokenize: Callable[[], TokenArray],
+        tokenize: Callable[[], Sequence[TokenArray]],
         options: ChatRequest,
         identity: Identity,
         model: ModelInfo,
     ) -> PreparedPrompt:
-        request, prompt_id = self._request(request_id, tokenize(), options, "prompt", identity, model)
-        return PreparedPrompt(request, prompt_id=prompt_id)
+        prompts = tokenize()
+        made = [
+            self._request(
+                f"{request_id}-{number}" if number else request_id,
+                token_ids,
+                options,
+                f"prompt[{number}]" if len(prompts) > 1 else "prompt",
+                identity,
+                model,
+            )
+            for number, token_ids in enumerate(prompts)
+        ]
+        (request, prompt_id), *others = made
+        return PreparedPrompt(request, identity, prompt_id=prompt_id, more=tuple(other for other, _ in others))
 
     def _request(
         self,
@@ -212,6 +261,10 @@ class Ingress:
             presence_penalty=chat.presence_penalty,
             frequency_penalty=chat.frequency_penalty,
             num_logprobs=chat.num_logprobs,
+            grammar=None if chat.structure is None else chat.structure.grammar,
+            grammar_field="grammar" if chat.structure is None else chat.structure.field,
+            num_prompt_logprobs=chat.num_prompt_logprobs,
+            n=chat.n,
         )
         heads = self._prompts.registered.heads if self._prompts else HeadIndex()
         request = self._hasher.request(
@@ -238,6 +291,12 @@ class Ingress:
         )
 
 
+def _narrowed(identity: Identity, chat: ChatRequest, rules: RuleSet) -> Identity:
+    """Give a client the cache of its own that it asks for, where the operator has switched off that this is dropped."""
+    is_honoured = chat.cache_salt is not None and rules.mode_of("overwrite_client_salt") is Mode.OFF
+    return replace(identity, salt=chat.cache_salt) if is_honoured else identity
+
+
 def _normalize(
     rules: RuleSet, conversation: Conversation, memory: Recollection, open_slots: Mapping[str, str]
 ) -> _Canonical:
@@ -252,15 +311,34 @@ def _normalize(
     next_turn = None
     if modes != {Mode.OFF} and canonical.messages[-1].role != "assistant":
         next_turn = memory.next_turn(canonical, normalized.audited)
+        if rules.mode_of("canonical_call_ids") is Mode.ON:
+            next_turn = replace(next_turn, form=partial(_returned, rules, canonical))
     gives_back = rules.mode_of("echo_repair") is Mode.ON
     written_ids = memory.token_ids_of(canonical) if gives_back else {}
     return _Canonical(Origin(normalized, rules, context), written_ids, next_turn)
 
 
+def _leading(
+    request: GenerationRequest, rendered: RenderedPrompt, conversation: Conversation, block_size: int
+) -> HashedPrompt:
+    """Give the full blocks before the first turn."""
+    first = f"messages[{conversation.num_head_messages}]"
+    starts = (region.start for region in rendered.regions if region.owner.partition(".")[0] == first)
+    return request.leading(next(starts, 0) // block_size, block_size)
+
+
+def _returned(rules: RuleSet, canonical: Conversation, turn: Message) -> Message:
+    """Give an answer the form in which it comes back: ids of calls follow from those before."""
+    if not turn.fields.get("tool_calls"):
+        return turn
+    messages = (*canonical.messages, turn, Message("user", ""))
+    return rules.normalize(replace(canonical, messages=messages)).conversation.messages[-2]
+
+
 def _fit(num_prompt_tokens: int, chat: ChatRequest, field: str, max_model_len: int) -> int:
     """Give the number of tokens that may be generated."""
     room = max_model_len - num_prompt_tokens
-    if room < 1:
+    if room < (chat.max_tokens != 0):  # a prompt that is only scored may take it all
         raise ContextLengthError(
             f"{field}: got a prompt of {num_prompt_tokens} tokens, wanted at most {max_model_len - 1}: "
             f"the model takes {max_model_len} tokens, prompt and answer together",

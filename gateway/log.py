@@ -1,60 +1,69 @@
 """Log set-up, called by commands only: one line each on stderr, as text or JSON, with the id of the request at hand.
 
-Code logs through the standard library, facts as `extra`; structlog prints. No prompt, token id or key is ever logged.
+Code logs through the standard library, facts as `extra`. No prompt, token id or key is ever logged.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
+from contextvars import ContextVar
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 import orjson
-import structlog
-from structlog.typing import EventDict, Processor, WrappedLogger
 
 LogFormat = Literal["text", "json"]
+
+REQUEST_ID: ContextVar[str | None] = ContextVar("request_id", default=None)
+"""Of the request at hand, for every line that is logged on its behalf."""
+
+# What every record has, and what uvicorn says a second time, for terminals.
+_NO_FACTS = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "color_message"}
 
 
 def configure_logging(log_format: LogFormat) -> None:
     """Write INFO and above to stderr."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_formatter(log_format))
+    handler.setFormatter(JsonLines() if log_format == "json" else TextLines())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     logging.getLogger("alembic").setLevel(logging.WARNING)  # it tells each step of every start
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it tells each request
 
 
-def _formatter(log_format: LogFormat) -> logging.Formatter:
-    gather: list[Processor] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_log_level,
-        structlog.stdlib.add_logger_name,
-        structlog.stdlib.ExtraAdder(),
-        _without_colours,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.format_exc_info,
-    ]
-    render: Processor = _text
-    if log_format == "json":
-        render = structlog.processors.JSONRenderer(serializer=_json)
-    return structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=gather, processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, render]
-    )
+class TextLines(logging.Formatter):
+    """Time, level, logger and message, then the facts; a traceback below."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Print one record."""
+        facts = "".join([f" {name}={value}" for name, value in _facts(record).items()])
+        line = f"{_time(record)} {record.levelname} {record.name}: {record.getMessage()}{facts}"
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
-def _without_colours(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    """Drop what uvicorn says a second time, for terminals."""
-    event.pop("color_message", None)
-    return event
+class JsonLines(logging.Formatter):
+    """The same as one object."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Print one record."""
+        entry = {
+            "timestamp": _time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": record.getMessage(),
+            **_facts(record),
+        }
+        if record.exc_info:
+            entry["exception"] = self.formatException(record.exc_info)
+        return orjson.dumps(entry, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
 
 
-def _json(event: EventDict, **_: Any) -> str:
-    return orjson.dumps(event, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+def _facts(record: logging.LogRecord) -> dict[str, Any]:
+    """Give the id of the request, and what was logged as `extra`."""
+    facts = {name: value for name, value in record.__dict__.items() if name not in _NO_FACTS}
+    request_id = REQUEST_ID.get()
+    return facts if request_id is None else {"request_id": request_id, **facts}
 
 
-def _text(_: WrappedLogger, __: str, event: EventDict) -> str:
-    head = f"{event.pop('timestamp')} {event.pop('level').upper()} {event.pop('logger')}: {event.pop('event')}"
-    exception = event.pop("exception", None)
-    facts = "".join(f" {name}={value}" for name, value in event.items())
-    return f"{head}{facts}\n{exception}" if exception else head + facts
+def _time(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -27,9 +27,7 @@ class LogprobQueue:
 
     def push(self, token_id: int, logprobs: TokenLogprobs, text: str) -> None:
         """Enter a token and the text that became certain with it."""
-        likeliest = [self._named(other, logprob) for other, logprob in logprobs.likeliest]
-        entry = self._named(token_id, logprobs.logprob) | {"top_logprobs": likeliest}
-        self._waiting.append((self._num_chars, entry))
+        self._waiting.append((self._num_chars, entry_of(self._tokenizer, token_id, logprobs)))
         self._num_chars += len(text)
 
     def send(self, num_chars: int) -> None:
@@ -48,6 +46,13 @@ class LogprobQueue:
         ready, self._ready = self._ready, []
         return ready
 
-    def _named(self, token_id: int, logprob: float) -> Entry:
-        spelled = self._tokenizer.token_bytes(token_id)
-        return {"token": spelled.decode(errors="replace"), "logprob": logprob, "bytes": list(spelled)}
+
+def entry_of(tokenizer: Tokenizer, token_id: int, logprobs: TokenLogprobs) -> Entry:
+    """Print what is said of a token."""
+    likeliest = [_named(tokenizer, other, logprob) for other, logprob in logprobs.likeliest]
+    return _named(tokenizer, token_id, logprobs.logprob) | {"top_logprobs": likeliest}
+
+
+def _named(tokenizer: Tokenizer, token_id: int, logprob: float) -> Entry:
+    spelled = tokenizer.token_bytes(token_id)
+    return {"token": spelled.decode(errors="replace"), "logprob": logprob, "bytes": list(spelled)}

@@ -1,7 +1,7 @@
 """The `system`, `messages` and `tools` of an Anthropic body, checked into a neutral conversation.
 
 The result is what an OpenAI client would have sent for the same chat, so both lead to the same tokens. Text is not touched.
-`cache_control` is taken anywhere and dropped: every prompt is cached here.
+`cache_control` is read elsewhere, and is no part of it.
 """
 
 from __future__ import annotations
@@ -37,6 +37,9 @@ def read_conversation(fields: Mapping[str, Any]) -> Conversation:
     user_id = checks.mapping("metadata", fields.get("metadata", {})).get("user_id")
     if user_id is not None:
         kept["user"] = checks.text("metadata.user_id", user_id)
+    effort = checks.mapping("output_config", fields.get("output_config", {})).get("effort")
+    if effort is not None:
+        kept["reasoning_effort"] = checks.text("output_config.effort", effort)
     return Conversation(tuple(messages), _tools(fields.get("tools")), kept)
 
 

@@ -7,18 +7,32 @@ from dataclasses import replace
 from typing import Any
 
 from gateway import checks
-from gateway.chat_request import ChatRequest, check_stops, json_object, request_of
+from gateway.chat_request import ChatRequest, check_stops, json_object
 from gateway.conversation import Conversation
 from gateway.errors import InvalidRequestError
+from gateway.field_names import request_under
+from gateway.messages_cache_control import retention_of
 from gateway.messages_content import read_conversation
 from gateway.tools.choice import read_anthropic
 
 _SAME = frozenset({"model", "max_tokens", "temperature", "top_p", "top_k", "stream", "diagnostics"})
 """Fields that mean what OpenAI's chat means by them."""
 _OWN = frozenset(
-    {"messages", "system", "tools", "tool_choice", "stop_sequences", "metadata", "cache_control", "thinking"}
+    {
+        "messages",
+        "system",
+        "tools",
+        "tool_choice",
+        "stop_sequences",
+        "metadata",
+        "cache_control",
+        "thinking",
+        "output_config",
+    }
 )
 _EXTENSIONS = frozenset({"chat_template_kwargs", "seed", "ignore_eos"})
+_NAMES = {"response_format.json_schema": "output_config.format", "response_format": "output_config.format"}
+"""A chat's name of what is checked there -> the name here."""
 
 
 def parse_messages_request(body: bytes) -> ChatRequest:
@@ -36,7 +50,10 @@ def parse_messages_request(body: bytes) -> ChatRequest:
     if "top_k" in fields:
         checks.integer("top_k", fields["top_k"], low=0)
     options = {name: value for name, value in fields.items() if name in _SAME | _EXTENSIONS}
-    request = request_of(options, lambda _: read_conversation(fields), num_body_bytes=len(body))
+    config = checks.mapping("output_config", fields.get("output_config", {}))
+    if config.get("format") is not None:
+        options["response_format"] = _format(checks.mapping("output_config.format", config["format"]))
+    request = request_under(_NAMES, options, lambda _: read_conversation(fields), num_body_bytes=len(body))
     unknown = tuple(name for name in fields if name not in _SAME | _OWN | _EXTENSIONS)
     # Clients always send a max_tokens, and often that of a large model: it bounds the answer and asks for nothing.
     return replace(
@@ -44,6 +61,7 @@ def parse_messages_request(body: bytes) -> ChatRequest:
         stops=_stops(fields),
         unknown_fields=unknown,
         is_max_tokens_a_bound=True,
+        retention=retention_of(fields),
         tool_choice=read_anthropic(fields),
         shows_thoughts=_shows_thoughts(fields),
     )
@@ -68,6 +86,12 @@ def _stops(fields: Mapping[str, Any]) -> tuple[str, ...]:
     if not isinstance(value, list):
         checks.refuse("stop_sequences", value, "an array of strings")
     return check_stops("stop_sequences", value)
+
+
+def _format(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Bring the form of an answer into a chat's form; Anthropic's schemas bind to the letter."""
+    checks.one_of("output_config.format.type", given.get("type"), ("json_schema",))
+    return {"type": "json_schema", "json_schema": {"schema": given.get("schema"), "strict": True}}
 
 
 def _shows_thoughts(fields: Mapping[str, Any]) -> bool:

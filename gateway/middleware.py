@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-import uuid
 from collections.abc import Collection
 
-import structlog
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from gateway.error_shapes import is_anthropic
 from gateway.errors import BodyTooLargeError
+from gateway.ids import RandomIds
+from gateway.log import REQUEST_ID
 from gateway.metrics import GatewayMetrics
 from gateway.request_entry import CLIENT_GONE
 
@@ -27,16 +28,17 @@ class RequestContext:
         self._app = app
         self._metrics = metrics
         self._paths = frozenset(paths)
+        self._ids = RandomIds()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Wrap one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        request_id = _request_id(Headers(scope=scope).get("x-request-id"))
+        request_id = self._request_id(scope)
         scope.setdefault("state", {})["request_id"] = request_id
         # For every line of the log from here on, the server's own last ones too; a request has a task of its own.
-        structlog.contextvars.bind_contextvars(request_id=request_id)
+        REQUEST_ID.set(request_id)
         endpoint = scope["path"] if scope["path"] in self._paths else "other"
         status, is_complete = CLIENT_GONE, False
 
@@ -44,7 +46,10 @@ class RequestContext:
             nonlocal status, is_complete
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message).append("x-request-id", request_id)
+                headers = MutableHeaders(scope=message)
+                headers.append("x-request-id", request_id)
+                if is_anthropic(scope["path"]):
+                    headers.setdefault("request-id", request_id)  # where their SDK looks; an upstream may have said it
             elif not message.get("more_body", False):
                 is_complete = True
                 # Before it is sent, so that whoever has the answer finds it counted.
@@ -61,6 +66,13 @@ class RequestContext:
         finally:
             if not is_complete:
                 self._metrics.count_request(endpoint, CLIENT_GONE)
+
+    def _request_id(self, scope: Scope) -> str:
+        """Keep the client's id where it is harmless in a header and in a log."""
+        given = Headers(scope=scope).get("x-request-id")
+        if given is not None and _REQUEST_ID.fullmatch(given):
+            return given
+        return f"req-{self._ids.next()}"
 
 
 class BodyLimit:
@@ -93,10 +105,3 @@ class BodyLimit:
     def _check(self, num_bytes: int) -> None:
         if num_bytes > self._max_bytes:
             raise BodyTooLargeError(f"the body is too large, wanted at most {self._max_bytes} bytes")
-
-
-def _request_id(given: str | None) -> str:
-    """Keep the client's id where it is harmless in a header and in a log."""
-    if given is not None and _REQUEST_ID.fullmatch(given):
-        return given
-    return f"req-{uuid.uuid4().hex}"

@@ -12,7 +12,12 @@ MAX_TOKENS = 1_000_000
 
 
 def encode_text(
-    text: str, tokenizer: Tokenizer, *, add_special_tokens: bool, max_model_len: int | None = None
+    text: str,
+    tokenizer: Tokenizer,
+    *,
+    add_special_tokens: bool,
+    max_model_len: int | None = None,
+    field: str = "prompt",
 ) -> TokenArray:
     """Tokenize a text; the texts of special tokens become those tokens, as whoever writes a prompt by hand means them.
 
@@ -20,6 +25,7 @@ def encode_text(
         text: the whole prompt.
         tokenizer: of the model.
         add_special_tokens: put before it what the model's texts begin with.
+        field: its name, for errors.
         max_model_len: a text that is too long for it whatever its tokens are is not tokenized; None: any is.
 
     Returns: [num_tokens], int32.
@@ -31,9 +37,9 @@ def encode_text(
         num_chars, max_chars = bound.num_chars(text), (max_model_len - 1) * bound.max_chars
         if num_chars > max_chars:
             raise ContextLengthError(
-                f"prompt: got {num_chars} characters, wanted at most {max_chars}: the model takes {max_model_len} "
+                f"{field}: got {num_chars} characters, wanted at most {max_chars}: the model takes {max_model_len} "
                 f"tokens, prompt and answer together, and none stands for more than {bound.max_chars} characters",
-                param="prompt",
+                param=field,
             )
     token_ids = tokenizer.encode(text)
     if not add_special_tokens:

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gateway import checks
-from gateway.chat_request import ChatRequest, json_object, request_of
+from gateway.chat_request import ChatRequest, json_object
 from gateway.errors import InvalidRequestError, shown
 from gateway.explain.request import DiagnosticsRequest
+from gateway.field_names import request_under
 from gateway.responses_content import read_conversation
 
 _SAME = frozenset(
@@ -118,23 +119,10 @@ def parse_responses_request(body: bytes) -> ResponsesRequest:
             check(name, fields[name])
     options = {name: value for name, value in fields.items() if name in _SAME}
     options |= _renamed_options(fields)
-    try:
-        chat = request_of(options, lambda _: read_conversation(fields), num_body_bytes=len(body))
-    except InvalidRequestError as error:
-        raise in_own_words(error, _NAMES) from error
+    chat = request_under(_NAMES, options, lambda _: read_conversation(fields), num_body_bytes=len(body))
     unknown = tuple(name for name in fields if name not in _SAME | _OWN)
     chat = replace(chat, max_tokens_field="max_output_tokens", unknown_fields=chat.unknown_fields + unknown)
     return ResponsesRequest(chat, _echo(fields))
-
-
-def in_own_words(error: InvalidRequestError, names: Mapping[str, str]) -> InvalidRequestError:
-    """Name the field of an error as the client named it, if it is one of these or a field of one."""
-    param, message = error.param or "", str(error)
-    for name, own in names.items():
-        if param == name or param.startswith(f"{name}."):
-            renamed = own + param.removeprefix(name)
-            return type(error)(message.replace(param, renamed, 1), param=renamed)
-    return error
 
 
 def _renamed_options(fields: Mapping[str, Any]) -> dict[str, Any]:

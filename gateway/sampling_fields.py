@@ -11,6 +11,8 @@ from gateway.errors import InvalidRequestError, shown
 MAX_BIASES = 300
 MAX_BIAS = 100.0
 MAX_TOP_LOGPROBS = 20
+MAX_ANSWERS = 128
+"""To one request. The engine may hold fewer at the same time."""
 MAX_PENALTY = 2.0
 """Of presence and frequency, either way."""
 MIN_REPETITION_PENALTY, MAX_REPETITION_PENALTY = 0.1, 10.0
@@ -56,3 +58,17 @@ def num_logprobs(fields: Mapping[str, Any]) -> int | None:
             f"top_logprobs: got {num} without logprobs, wanted it only where logprobs is true", param="top_logprobs"
         )
     return num if wanted else None
+
+
+def num_prompt_logprobs(fields: Mapping[str, Any], *, stream: bool) -> int | None:
+    """Read `prompt_logprobs`: the same for each token of the prompt, as vLLM has it."""
+    if "prompt_logprobs" not in fields:
+        return None
+    if stream:
+        checks.refuse("prompt_logprobs", fields["prompt_logprobs"], "it left out where stream is true")
+    return checks.integer("prompt_logprobs", fields["prompt_logprobs"], low=0, high=MAX_TOP_LOGPROBS)
+
+
+def num_answers(field: str, value: object) -> int:
+    """Accept a number of answers."""
+    return checks.integer(field, value, low=1, high=MAX_ANSWERS)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
@@ -18,7 +17,8 @@ from starlette.types import Receive, Scope, Send
 
 from gateway.accounting.accounting import Accounting, Receipt
 from gateway.answer import Answer
-from gateway.answer_pieces import Piece, gather
+from gateway.answer_pieces import AnswerEnd
+from gateway.answers import Answers, Gathering
 from gateway.auth import Authenticator, Identity
 from gateway.backends.base import Admission, Backend, BackendError, ModelInfo
 from gateway.disconnect import run_until_disconnect
@@ -26,12 +26,16 @@ from gateway.errors import GatewayError, ModelNotFoundError, problem_of, shown
 from gateway.explain.diagnostics import Diagnostics
 from gateway.explain.records import PromptRecord
 from gateway.explain.request import DiagnosticsRequest
+from gateway.ids import RandomIds
 from gateway.ingress import Ingress, PreparedPrompt
+from gateway.joined import generate_all
 from gateway.limits.limiter import Limiter, Ticket
 from gateway.metrics import GatewayMetrics
+from gateway.prompt_logprobs import scored_prompts
 from gateway.recent import RecentRequests
 from gateway.reception import Arrival, Asked, Reception
 from gateway.request_entry import RequestEntry
+from gateway.retention_hints import RetentionHints
 from gateway.sse import EventStream
 from gateway.storage.request_log import RequestLog
 from gateway.threads import PromptThreads
@@ -108,6 +112,7 @@ class Services:
     recent: RecentRequests
     accounting: Accounting
     diagnostics: Diagnostics
+    retention: RetentionHints
     log: RequestLog | None = None
     """None: nothing is remembered."""
     clock: Callable[[], float] = time.monotonic
@@ -154,6 +159,7 @@ class Serving(Generic[RequestT]):
             services.clock,
         )
         self._logger = logging.getLogger(f"gateway.{endpoint.name}")
+        self._ids = RandomIds()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -165,7 +171,7 @@ class Serving(Generic[RequestT]):
         request = await self._reception.read(arrival, receive, self._endpoint.parse)
         services.check_model(request.model, identity)
         services.metrics.count_unknown_fields(request.unknown_fields)
-        entry.completion_id = self._endpoint.id_prefix + uuid.uuid4().hex
+        entry.completion_id = self._endpoint.id_prefix + self._ids.next()
         services.recent.note(entry.request_id, entry.completion_id)
         stream = EventStream(send, services.clock)
         tick = services.ping_seconds / 3
@@ -183,63 +189,79 @@ class Serving(Generic[RequestT]):
         prepared = await self._endpoint.prepare(
             services.ingress, entry.completion_id, task.request, task.identity, model
         )
-        task.ticket.reserve(len(prepared.request.token_ids) + prepared.request.sampling.max_tokens)
+        task.ticket.reserve(prepared.most_tokens)
         handed_over_at = services.clock()
-        generation = await services.backend.generate(prepared.request)
+        generation = await generate_all(services.backend, prepared.requests)
         admission = generation.admission
         entry.queue_seconds = services.clock() - handed_over_at
         entry.rules = prepared.fired_rules
         entry.prompt_id = prepared.prompt_id
         entry.admit(admission)
-        receipt = self._receipt(task, prepared, admission, model)
+        receipt = self._receipt(prepared, admission, model)
         record = self._record_of(task, prepared, admission)
         services.diagnostics.note(record)
         try:
             services.metrics.count_admission(admission)
-            answer = Answer(
+            answers = Answers(
                 generation,
-                services.tokenizer,
-                stops=task.request.stops,
+                [
+                    Answer(
+                        services.tokenizer,
+                        stops=task.request.stops,
+                        next_turn=prepared.next_turn,
+                        reading=prepared.reading,
+                        is_whole=not task.request.stream,
+                    )
+                    for _ in range(prepared.num_answers)
+                ],
                 arrived_at=task.arrived_at,
                 metrics=services.metrics,
                 clock=services.clock,
                 tokens=receipt.answer if receipt is not None else None,
-                next_turn=prepared.next_turn,
-                reading=prepared.reading,
-                is_whole=not task.request.stream,
             )
             report = cache_header(admission, prepared.fired_rules)
             diagnostics = await self._diagnostics(task, record)
             wire = self._endpoint.wire(
                 task.request,
-                AnswerHead(entry.completion_id, created, services.model_name, admission, model.block_size, diagnostics),
+                AnswerHead(
+                    entry.completion_id,
+                    created,
+                    services.model_name,
+                    admission,
+                    model.block_size,
+                    diagnostics,
+                    scored_prompts(prepared.requests, generation.prompt_logprobs, services.tokenizer),
+                ),
             )
             respond = self._stream if task.request.stream else self._respond
             try:
-                await respond(task, answer, wire, report)
+                await respond(task, answers, wire, report)
             finally:
-                _give_back(task, answer)
-                entry.num_output_tokens = answer.num_tokens
-                entry.first_token_seconds = answer.first_token_seconds
+                _give_back(task, answers)
+                entry.num_output_tokens = answers.num_tokens
+                entry.first_token_seconds = answers.first_token_seconds
         finally:
             generation.abort()
             if receipt is not None:
                 services.accounting.end(receipt)
+        for retained in prepared.retained:
+            services.retention.keep(retained)
         self._logger.info(
             "ended",
             extra={
                 "id": entry.completion_id,
                 "tenant": entry.tenant_id,
-                "generated": answer.num_tokens,
+                "generated": answers.num_tokens,
                 "cache": report.decode(),
             },
         )
 
-    async def _respond(self, task: _Task[RequestT], answer: Answer, wire: Wire, report: bytes) -> None:
-        pieces = [piece async for piece in answer.pieces()]
-        whole = gather(pieces, answer.end)
-        _note_end(task, answer, whole.text)
-        body = wire.whole([whole])
+    async def _respond(self, task: _Task[RequestT], answers: Answers, wire: Wire, report: bytes) -> None:
+        gathering = Gathering(answers.num_choices)
+        async for choice, said in answers:
+            gathering.add(choice, said)
+        _note_end(task, answers, gathering)
+        body = wire.whole(gathering.answers())
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),
@@ -249,44 +271,46 @@ class Serving(Generic[RequestT]):
         await task.send({"type": "http.response.start", "status": 200, "headers": headers})
         await task.send({"type": "http.response.body", "body": body})
 
-    async def _stream(self, task: _Task[RequestT], answer: Answer, wire: Wire, report: bytes) -> None:
+    async def _stream(self, task: _Task[RequestT], answers: Answers, wire: Wire, report: bytes) -> None:
         await task.stream.start([(b"x-prefixgate-cache", report), *task.ticket.headers()], ping=wire.ping)
-        pieces: list[Piece] = []
+        gathering = Gathering(answers.num_choices)
+        begun: set[int] = set()
+        held = b""  # the end of an answer, which goes out with what comes next
         try:
             opening = wire.opening()
             if opening:
                 await task.stream.write(opening)
-            first = wire.first(0)
-            async for piece in answer.pieces():
-                if frames := first + wire.piece(0, piece):
-                    await task.stream.write(frames)
-                first = b""
+            async for choice, said in answers:
+                if choice not in begun:
+                    begun.add(choice)
+                    held += wire.first(choice)
+                held += wire.end(choice, said) if isinstance(said, AnswerEnd) else wire.piece(choice, said)
+                if held and not isinstance(said, AnswerEnd):
+                    await task.stream.write(held)
+                    held = b""
                 if task.entry.request_body is not None:  # else an answer is not worth its memory
-                    pieces.append(piece)
+                    gathering.add(choice, said)
         except (GatewayError, BackendError) as error:
             self._logger.warning("failed while streaming: %s", error)
-            await _close_failed(task, answer, wire, error)
+            await _close_failed(task, answers, wire, error)
             return
         except Exception as error:
             self._logger.exception("failed while streaming")
-            await _close_failed(task, answer, wire, error)
+            await _close_failed(task, answers, wire, error)
             return
-        end = answer.end
-        _note_end(task, answer, gather(pieces, end).text)
-        await task.stream.close(first + wire.end(0, end) + wire.close(answer.num_tokens))
+        _note_end(task, answers, gathering)
+        await task.stream.close(held + wire.close(answers.num_tokens))
 
     async def _diagnostics(self, task: _Task[RequestT], record: PromptRecord) -> dict[str, Any]:
         wanted = task.request.diagnostics
         return {} if wanted is None else await self._services.diagnostics.fields(wanted, record)
 
-    def _receipt(
-        self, task: _Task[RequestT], prepared: PreparedPrompt, admission: Admission, model: ModelInfo
-    ) -> Receipt | None:
+    def _receipt(self, prepared: PreparedPrompt, admission: Admission, model: ModelInfo) -> Receipt | None:
         """Count what rules did; a prompt that no rule sees is not counted."""
         if prepared.origin is None:
             return None
         return self._services.accounting.admit(
-            prepared.request, prepared.origin, admission, identity=task.identity, model=model
+            prepared.request, prepared.origin, admission, identity=prepared.identity, model=model
         )
 
     def _record_of(self, task: _Task[RequestT], prepared: PreparedPrompt, admission: Admission) -> PromptRecord:
@@ -309,23 +333,23 @@ class Serving(Generic[RequestT]):
         )
 
 
-async def _close_failed(task: _Task[RequestT], answer: Answer, wire: Wire, error: Exception) -> None:
+async def _close_failed(task: _Task[RequestT], answers: Answers, wire: Wire, error: Exception) -> None:
     problem = problem_of(error)
-    _give_back(task, answer)
+    _give_back(task, answers)
     task.entry.fail(problem)
     await task.stream.close(wire.failure(problem))
 
 
-def _note_end(task: _Task[RequestT], answer: Answer, text: str) -> None:
-    _give_back(task, answer)
+def _note_end(task: _Task[RequestT], answers: Answers, gathering: Gathering) -> None:
+    _give_back(task, answers)
     entry = task.entry
     entry.status = 200
-    entry.finish_reason = answer.finish_reason
+    entry.finish_reason = answers.finish_reason
     if entry.request_body is not None:
-        entry.answer_text = text
+        entry.answer_text = "\n\n".join(answer.text for answer in gathering.answers())
 
 
-def _give_back(task: _Task[RequestT], answer: Answer) -> None:
+def _give_back(task: _Task[RequestT], answers: Answers) -> None:
     """Settle with the limits, before the last bytes go out: whoever has them may ask again at once."""
-    task.ticket.settle(answer.admission.num_prompt_tokens + answer.num_tokens)
+    task.ticket.settle(answers.admission.num_prompt_tokens + answers.num_tokens)
     task.ticket.close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,12 +72,12 @@ class Tokenizer:
         self._bytes_of_chars = _spelling(spec.get("decoder"))
         added = self._tokenizer.get_added_tokens_decoder()
         self._added_texts = {index: token.content for index, token in added.items()}
-        self._added_ids = {token.content: index for index, token in added.items()}
         self.added_tokens = [
             AddedToken(index, token.content, token.normalized, token.lstrip or token.rstrip, token.single_word)
             for index, token in added.items()
         ]
         self.special_ids = frozenset(index for index, token in added.items() if token.special)
+        self._special_ids_of_texts = {added[index].content: index for index in self.special_ids}
         texts = sorted((added[index].content for index in self.special_ids), key=len, reverse=True)
         self.special_pattern = re.compile("|".join(map(re.escape, texts))) if texts else None
         self._is_plain_in_json = all(json.dumps(text, ensure_ascii=False) == f'"{text}"' for text in texts)
@@ -121,9 +121,9 @@ class Tokenizer:
         """Decode all tokens, special ones too."""
         return str(self._tokenizer.decode(token_ids, skip_special_tokens=False))
 
-    def ids_of(self, texts: Collection[str]) -> Set[int]:
-        """Find the added tokens that are these texts."""
-        return {self._added_ids[text] for text in texts if text in self._added_ids}
+    def special_id(self, text: str) -> int | None:
+        """Find the special token that a text is; None: it is none."""
+        return self._special_ids_of_texts.get(text)
 
     def names(self, token_ids: Sequence[int]) -> list[str | None]:
         """Give the vocabulary's spelling of each token; None: it has none of this number."""
@@ -183,7 +183,7 @@ class Detokenizer:
     def __init__(self, tokenizer: Tokenizer, keep: Collection[str] = ()) -> None:
         """Args: keep: texts of special tokens that are given all the same; the others have no text."""
         self._tokenizer = tokenizer
-        self._dropped = tokenizer.special_ids - tokenizer.ids_of(keep)
+        self._dropped = tokenizer.special_ids - {tokenizer.special_id(text) for text in keep}
         self._window: list[int] = []
         self._num_emitted = 0  # characters of the window's text
         self._border = 0  # tokens of the window before its last push that ended on a whole character

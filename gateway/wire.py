@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from gateway.answer_pieces import AnswerEnd, Piece, WholeAnswer
 from gateway.backends.base import Admission
 from gateway.errors import Problem
+from gateway.prompt_logprobs import ScoredPrompt
 from prefixcache.interface import Reason
 from prefixcache.reasons import main_reason
 
@@ -26,6 +27,8 @@ class AnswerHead:
     """Of the cache, in tokens."""
     diagnostics: Mapping[str, Any]
     """Fields for the body; empty: none were asked for."""
+    prompts: Sequence[ScoredPrompt] = ()
+    """Whose log probabilities are wanted, in order; none: nobody asks."""
 
     @property
     def num_written_tokens(self) -> int:

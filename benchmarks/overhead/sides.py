@@ -76,6 +76,7 @@ class Generation:
 
     def __init__(self, admission: Admission, answer: Sequence[int]) -> None:
         self.admission = admission
+        self.prompt_logprobs = ()
         self._answer = answer
 
     async def __aiter__(self) -> AsyncIterator[TokenBatch]:
@@ -85,6 +86,9 @@ class Generation:
         for number, token in enumerate(self._answer, start=1):
             await asyncio.sleep(0)
             yield TokenBatch((token,), "length" if number == len(self._answer) else None)
+
+    def end(self, choice: int) -> None:
+        """Nothing runs."""
 
     def abort(self) -> None:
         """Nothing runs."""

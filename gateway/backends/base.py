@@ -96,8 +96,8 @@ class Generation(Protocol):
         ...
 
     @property
-    def prompt_logprobs(self) -> Sequence[TokenLogprobs]:
-        """Of the prompt's tokens but the first, all there when the first batch is; empty: not asked for."""
+    def prompt_logprobs(self) -> Sequence[Sequence[TokenLogprobs]]:
+        """By prompt, those of its tokens but the first, all there when the first batch is; empty: not asked for."""
         ...
 
     def __aiter__(self) -> AsyncIterator[TokenBatch]:

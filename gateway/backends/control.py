@@ -13,6 +13,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from prefixcache.hashing import HASH_BYTES
 from prefixcache.interface import Explanation
 
 
@@ -27,6 +28,15 @@ class HashedPrompt:
     scopes: Sequence[tuple[bytes, int]]
     """(namespace, number of blocks), in order."""
     hash_epoch: int
+
+    def leading(self, num_blocks: int, block_size: int) -> HashedPrompt:
+        """Give the prompt of so many leading blocks, or of all where there are fewer."""
+        return HashedPrompt(
+            token_ids=self.token_ids[: num_blocks * block_size],
+            block_hashes=self.block_hashes[: num_blocks * HASH_BYTES],
+            scopes=self.scopes,
+            hash_epoch=self.hash_epoch,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,8 @@ def _not_ready(explanation: Explanation, _: Place | None, __: int) -> str:
 
 
 def _disabled(explanation: Explanation, _: Place | None, __: int) -> str:
-    return f"The prefix cache is off, so all {explanation.num_prompt_tokens} tokens were computed."
+    why = "The prefix cache is off, or log probabilities of the prompt were asked for"
+    return f"{why}, so all {explanation.num_prompt_tokens} tokens were computed."
 
 
 def _other_scope(explanation: Explanation, _: Place | None, __: int) -> str:

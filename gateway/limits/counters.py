@@ -55,6 +55,13 @@ class Counters(Storage):
         counter = self._running(key)
         return counter.ends_at if counter else self._clock()
 
+    def state(self, key: str) -> tuple[int, float]:
+        """Give the count, and in how many seconds the counter ends, at once: the library wraps each of its own calls."""
+        now, counter = self._clock(), self._counters.get(key)
+        if counter is None or counter.ends_at <= now:
+            return 0, 0.0
+        return counter.count, counter.ends_at - now
+
     def correct(self, key: str, ends_at: float, amount: int) -> None:
         """Add to a counter, or take from it, unless it is another one by now than that which ends then."""
         counter = self._running(key)

@@ -47,7 +47,6 @@ class Limiter:
     ) -> None:
         self._book = book
         self._note_refusal = note_refusal
-        self._clock = clock
         self._counters = Counters(clock)
         self._strategy = FixedWindowRateLimiter(self._counters)
         self._in_use: Counter[str] = Counter()
@@ -127,8 +126,8 @@ class Limiter:
         )
 
     def _state(self, window: Window) -> RateState:
-        resets_at, remaining = self._strategy.get_window_stats(window.item)
-        return RateState(window.item.amount, int(remaining), max(0.0, resets_at - self._clock()))
+        count, reset_seconds = self._counters.state(window.item.key)
+        return RateState(window.item.amount, max(0, window.item.amount - count), reset_seconds)
 
 
 class Ticket:

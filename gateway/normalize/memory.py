@@ -110,6 +110,8 @@ class TurnMemory:
 def size_of(value: object) -> int:
     """Estimate the bytes of a JSON value, an array, or a data class of such. What it shares counts each time."""
     size = sys.getsizeof(value)
+    if value is None or isinstance(value, str | bytes):  # nearly all of them
+        return size
     if isinstance(value, Mapping):
         return size + sum(size_of(name) + size_of(entry) for name, entry in value.items())
     if isinstance(value, list | tuple):

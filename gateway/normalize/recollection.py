@@ -14,7 +14,7 @@ the very head that it was thought under.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -55,9 +55,12 @@ class NextTurn:
     recollection: Recollection
     places: Sequence[Place]
     """In the canonical conversation, and in the one that rules in audit mode would have made of it."""
+    form: Callable[[Message], Message] = lambda message: message
+    """What the rules make of the answer when it comes back."""
 
     def remember(self, message: Message, token_ids: Sequence[int] | None = None) -> None:
         """Remember the answer; see `Recollection.remember`."""
+        message = self.form(message)
         for place in self.places:
             self.recollection.remember(place, message, token_ids)
 

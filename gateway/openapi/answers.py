@@ -81,7 +81,9 @@ ANSWERS: dict[str, Schema] = {
             input_tokens=COUNT,
             cache_creation_input_tokens=COUNT,
             cache_read_input_tokens=COUNT,
+            cache_creation=answer(ephemeral_5m_input_tokens=COUNT, ephemeral_1h_input_tokens=COUNT),
             output_tokens=COUNT,
+            service_tier=one_of("standard"),
         ),
     ),
     "MessageEvent": answer(

@@ -70,6 +70,8 @@ _CHAT = body(
     model=ref("ModelName"),
     messages=array(ref("ChatMessage"), least=1, most=MAX_MESSAGES),
     tools=array(ref("Tool"), most=MAX_TOOLS),
+    tool_choice=any_of(one_of("auto", "none", "required"), ref("NamedTool")),
+    parallel_tool_calls=FLAG,
     max_completion_tokens=whole(1, _INT32),
     logprobs=FLAG,
     top_logprobs=whole(0, bounds.MAX_TOP_LOGPROBS),
@@ -88,7 +90,7 @@ _COMPLETION = body(
     **_SAMPLING,
 )
 
-_ANTHROPIC_TEXT = body(("type", "text"), type=one_of("text"), text=TEXT, cache_control=OBJECT)
+_ANTHROPIC_TEXT = body(("type", "text"), type=one_of("text"), text=TEXT, cache_control=body((), ttl=one_of("5m", "1h")))
 _ANTHROPIC_BLOCK: Schema = {"type": "object", "required": ["type"], "properties": {"type": TEXT}}
 _COUNTED: dict[str, Schema] = {
     "model": ref("ModelName"),
@@ -103,7 +105,12 @@ _COUNTED: dict[str, Schema] = {
         most=MAX_MESSAGES,
     ),
     "tools": array(body(("name", "input_schema"), name=_NAME, description=TEXT, input_schema=OBJECT), most=MAX_TOOLS),
-    "tool_choice": body(("type",), type=TEXT),
+    "tool_choice": body(
+        ("type",), type=one_of("auto", "any", "tool", "none"), name=TEXT, disable_parallel_tool_use=FLAG
+    ),
+    "thinking": body(("type",), type=one_of("enabled", "disabled", "adaptive"), budget_tokens=whole(1)),
+    "metadata": body((), user_id=TEXT),
+    "output_config": body((), effort=TEXT, format=OBJECT),
     "chat_template_kwargs": OBJECT,
 }
 _MESSAGES = body(
@@ -114,7 +121,7 @@ _MESSAGES = body(
     top_k=whole(0, _INT32),
     stop_sequences=array(_STOP, most=MAX_STOPS),
     stream=FLAG,
-    metadata=OBJECT,
+    cache_control=body((), ttl=one_of("5m", "1h")),
     seed=whole(-_INT64 - 1, _INT64),
     ignore_eos=FLAG,
     diagnostics=_DIAGNOSTICS["diagnostics"],
@@ -158,6 +165,7 @@ BODIES: dict[str, Schema] = {
     "TextPart": _TEXT_PART,
     "ChatMessage": _MESSAGE,
     "Tool": _TOOL,
+    "NamedTool": body(("type", "function"), type=one_of("function"), function=body(("name",), name=_NAME)),
     "ChatRequest": _CHAT,
     "CompletionRequest": _COMPLETION,
     "MessagesRequest": _MESSAGES,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import add
 from typing import Any, Protocol
 
 from sqlalchemy import Table, cast, func, select
@@ -15,6 +16,7 @@ from gateway.storage.tables import REQUEST_HOURS
 
 HOUR_SECONDS = 3600
 _KEY = ("hour", "tenant_id", "model")
+_COLUMNS = tuple(column.name for column in REQUEST_HOURS.columns)
 _FIRST_ERROR = 400
 
 
@@ -43,14 +45,13 @@ class HistorySpan:
 
 async def add_to_hours(connection: AsyncConnection, entries: Sequence[Counted]) -> None:
     """Add requests to the sums of their hours, inside a transaction."""
-    sums: dict[tuple[int, str, str], dict[str, float]] = {}
+    sums: dict[tuple[int, str, str], list[float]] = {}
     for entry in entries:
         key = (int(entry.created_at) // HOUR_SECONDS * HOUR_SECONDS, entry.tenant_id, _served(entry))
-        total = sums.setdefault(key, {})
-        for name, value in _values(entry).items():
-            total[name] = total.get(name, 0) + value
+        values = _values(entry)
+        sums[key] = [*map(add, sums[key], values)] if key in sums else [*values]
     # Sorted, so that two gateways lock the rows in the same order.
-    rows = [dict(zip(_KEY, key, strict=True)) | values for key, values in sorted(sums.items())]
+    rows = [dict(zip(_COLUMNS, (*key, *values), strict=True)) for key, values in sorted(sums.items())]
     if rows:
         await connection.execute(_upsert(connection, REQUEST_HOURS), rows)
 
@@ -79,17 +80,18 @@ def _served(entry: Counted) -> str:
     return entry.model if entry.num_prompt_tokens is not None else ""
 
 
-def _values(entry: Counted) -> dict[str, float]:
-    return {
-        "num_requests": 1,
-        "num_errors": int(entry.status >= _FIRST_ERROR),
-        "num_prompt_tokens": entry.num_prompt_tokens or 0,
-        "num_cached_tokens": entry.num_cached_tokens or 0,
-        "num_output_tokens": entry.num_output_tokens or 0,
-        "num_first_tokens": int(entry.first_token_seconds is not None),
-        "first_token_seconds": entry.first_token_seconds or 0.0,
-        "total_seconds": entry.total_seconds,
-    }
+def _values(entry: Counted) -> tuple[float, ...]:
+    """Give what is summed, in the order of the columns."""
+    return (
+        1,
+        int(entry.status >= _FIRST_ERROR),
+        entry.num_prompt_tokens or 0,
+        entry.num_cached_tokens or 0,
+        entry.num_output_tokens or 0,
+        int(entry.first_token_seconds is not None),
+        entry.first_token_seconds or 0.0,
+        entry.total_seconds,
+    )
 
 
 def _upsert(connection: AsyncConnection, table: Table) -> Any:

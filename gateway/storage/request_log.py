@@ -10,11 +10,15 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Any
 
+import orjson
 from sqlalchemy import insert
+from sqlalchemy.engine import Compiled
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.errors import StorageUnavailableError
 from gateway.request_entry import RequestEntry
@@ -67,6 +71,7 @@ class RequestLog:
         self._clock = clock
         self._waiting: deque[RequestEntry] = deque()
         self._waiting_chars = 0
+        self._statement: Compiled | None = None
         self._flushing = asyncio.Lock()
         self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -134,7 +139,7 @@ class RequestLog:
         batch = [self._waiting[index] for index in range(min(_BATCH_ROWS, len(self._waiting)))]
         try:
             async with self._database.write() as connection:
-                await connection.execute(insert(REQUESTS), [_row(entry) for entry in batch])
+                await self._insert(connection, batch)
                 await add_to_hours(connection, batch)
             self.num_written += len(batch)
         except DBAPIError:
@@ -145,8 +150,18 @@ class RequestLog:
             self._waiting.popleft()
             self._waiting_chars -= entry.num_chars
 
+    async def _insert(self, connection: AsyncConnection, batch: Sequence[RequestEntry]) -> None:
+        """Hand rows to the driver as they are: converted column by column a row takes twice as long."""
+        rows = [_row(entry) for entry in batch]
+        if self._statement is None:
+            self._statement = insert(REQUESTS).compile(dialect=connection.dialect, column_keys=list(rows[0]))
+        order: Sequence[str] | None = getattr(self._statement, "positiontup", None)
+        parameters: Any = rows if order is None else [tuple([row[name] for name in order]) for row in rows]
+        await connection.exec_driver_sql(str(self._statement), parameters)
+
 
 def _row(entry: RequestEntry) -> dict[str, object]:
+    """Give a row in the driver's own values."""
     return {
         "request_id": entry.request_id,
         "completion_id": entry.completion_id,
@@ -166,11 +181,15 @@ def _row(entry: RequestEntry) -> dict[str, object]:
         "num_prompt_tokens": entry.num_prompt_tokens,
         "num_cached_tokens": entry.num_cached_tokens,
         "num_output_tokens": entry.num_output_tokens,
-        "reasons": None if entry.reasons is None else dict(entry.reasons),
-        "rules": None if entry.rules is None else list(entry.rules),
+        "reasons": _json(None if entry.reasons is None else dict(entry.reasons)),
+        "rules": _json(None if entry.rules is None else list(entry.rules)),
         "request_body": _storable(entry.request_body),
         "answer_text": _storable(entry.answer_text),
     }
+
+
+def _json(value: dict[str, int] | list[str] | None) -> str | None:
+    return None if value is None else orjson.dumps(value).decode()
 
 
 def _storable(text: str | None) -> str | None:

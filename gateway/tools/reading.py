@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import secrets
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from gateway.answer_pieces import Piece, Text
 from gateway.errors import InvalidRequestError
 from gateway.tools import thoughts
+from gateway.tools.call_grammar import TokenOf, call_grammar
 from gateway.tools.call_parser import CallParser
 from gateway.tools.choice import ToolChoice
 from gateway.tools.formats import FORMATS, CallFormat, format_of
@@ -25,18 +27,20 @@ class AnswerForm:
     calls: CallFormat | None = None
     """None: what it writes for calls is not known here, and stays text."""
     has_thoughts: bool = False
+    token_of: TokenOf = lambda _: None
 
     @classmethod
-    def of(cls, template: str, *, tool_parser: str = "auto", reasoning: str = "auto") -> AnswerForm:
+    def of(cls, template: str, token_of: TokenOf, *, tool_parser: str = "auto", reasoning: str = "auto") -> AnswerForm:
         """Learn it from a chat template, where the operator does not say.
 
         Args:
             template: its source.
+            token_of: the model's special tokens by their texts.
             tool_parser: `auto`, `none` or the name of a format.
             reasoning: `auto` or `none`.
         """
         name = format_of(template) if tool_parser == "auto" else tool_parser
-        return cls(FORMATS.get(name or ""), reasoning == "auto" and thoughts.are_printed_by(template))
+        return cls(FORMATS.get(name or ""), reasoning == "auto" and thoughts.are_printed_by(template), token_of)
 
     @property
     def marks(self) -> Collection[str]:
@@ -44,16 +48,19 @@ class AnswerForm:
         calls = (self.calls.opening, self.calls.closing) if self.calls else ()
         return {*calls, *((thoughts.OPENING, thoughts.CLOSING) if self.has_thoughts else ())} - {""}
 
-    def reading(self, choice: ToolChoice, names: Collection[str], prompt_end: Callable[[], str]) -> Reading | None:
+    def reading(
+        self, choice: ToolChoice, tools: Sequence[Mapping[str, Any]], prompt_end: Callable[[], str]
+    ) -> Reading | None:
         """Tell how the answer to one prompt is to be read; None: all of it is text.
 
         Args:
             choice: of tools.
-            names: of the tools that there are.
+            tools: that there are, as OpenAI's clients send them.
             prompt_end: gives the last characters of the prompt.
 
         Raises: InvalidRequestError: a call is asked for that cannot be.
         """
+        names = [str(tool["function"]["name"]) for tool in tools]
         choice.check(names)
         if choice.must_call and self.calls is None:
             raise InvalidRequestError(
@@ -65,7 +72,12 @@ class AnswerForm:
         if calls is None and not self.has_thoughts:
             return None
         is_begun = self.has_thoughts and thoughts.is_begun_by(prompt_end())
-        return Reading(self, calls, frozenset(names), None if choice.is_parallel else 1, is_begun)
+        grammar = None
+        if calls is not None and choice.must_call:
+            wanted = [tool for tool in tools if choice.name in (None, tool["function"]["name"])]
+            thinking = "begun" if is_begun else "may" if self.has_thoughts else "none"
+            grammar = call_grammar(calls, wanted, self.token_of, is_parallel=choice.is_parallel, thinking=thinking)
+        return Reading(self, calls, frozenset(names), None if choice.is_parallel else 1, is_begun, grammar)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +91,8 @@ class Reading:
     max_calls: int | None
     is_begun: bool
     """The prompt ends within a thought."""
+    grammar: str | None
+    """What makes the answer a call; None: the model may choose."""
 
     def reader(self, *, is_whole: bool) -> AnswerReader:
         """Begin to read an answer; `is_whole`: nobody sees it before its end."""

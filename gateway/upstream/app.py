@@ -9,17 +9,16 @@ from pathlib import Path
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, FastAPI, Header
-from starlette.middleware import Middleware
 from starlette.routing import Route
 
 from gateway.accounting.accounting import Accounting
 from gateway.auth import Authenticator, KeyStore, NoKeys
+from gateway.direct import DirectApp
 from gateway.dry_run import DryRun
 from gateway.error_answers import answer_errors
 from gateway.explain.report import MissReports
 from gateway.limits.limiter import Limiter
 from gateway.limits.limits import LimitBook
-from gateway.middleware import BodyLimit, RequestContext
 from gateway.model_files import ModelFiles
 from gateway.normalize.memory import TurnMemory
 from gateway.normalize.modes import RuleModes
@@ -112,18 +111,16 @@ def create_upstream_app(
         books = Books(foresight, accounting)
         reports = MissReports(foresight, books.records, tokenizer, modes, shows_content=settings.store_content)
     services = ProxyServices(reception, pool, ingress, metrics, books)
-    routes = [
-        *(Route(endpoint.route, Relay(services, endpoint), methods=["POST"]) for endpoint in ENDPOINTS),
-        *UpstreamSystemRoutes(pool, authenticator, metrics).routes(),
-    ]
+    direct = [Route(endpoint.route, Relay(services, endpoint), methods=["POST"]) for endpoint in ENDPOINTS]
+    routes = UpstreamSystemRoutes(pool, authenticator, metrics).routes()
     admin = _admin_router(authenticator, modes, limit_book, store)
     add_normalize_route(admin, DryRun(modes, renderer), lambda: model)
     add_upstream_route(admin, pool, books.foresight if books else None)
     if books is not None:
         add_explain_route(admin, reports, books.recent)
         add_savings_route(admin, accounting)
-    routes.append(description_route([*routes, *admin.routes], (*PROXIED, *ADMIN)))
-    served = [*routes, *admin.routes]
+    routes.append(description_route([*direct, *routes, *admin.routes], (*PROXIED, *ADMIN)))
+    served = [*direct, *routes, *admin.routes]
     paths = [route.path for route in served if isinstance(route, Route) and "{" not in route.path]
 
     @asynccontextmanager
@@ -142,13 +139,15 @@ def create_upstream_app(
             if store is not None:
                 await store.stop()
 
-    app = FastAPI(
+    app = DirectApp(
+        direct,
+        metrics=metrics.gateway,
+        paths=paths,
         title="prefixgate",
         version=VERSION,
         lifespan=lifespan,
         openapi_url=None,
         redirect_slashes=False,
-        middleware=[Middleware(RequestContext, metrics=metrics.gateway, paths=paths), Middleware(BodyLimit)],
     )
     app.state.is_settled = lambda: True
     app.router.routes.extend(routes)

@@ -178,11 +178,14 @@ class UpstreamPool:
         is added or falls out, only its own keys move. Source: Thaler and Ravishankar, rendezvous hashing, 1998; Mirrokni
         et al., consistent hashing with bounded loads, 2016.
         """
+        if len(self.upstreams) == 1:
+            return list(self.upstreams)
         num_up = sum(upstream.is_up for upstream in self.upstreams) or 1
         bound = FREE_REQUESTS + MAX_LOAD_RATIO * sum(upstream.num_in_flight for upstream in self.upstreams) / num_up
+        digest = hashlib.blake2b(key, digest_size=32).digest()
 
         def place(upstream: Upstream) -> tuple[bool, bool, bytes]:
-            return not upstream.is_up, upstream.num_in_flight > bound, _weight(key, upstream.name)
+            return not upstream.is_up, upstream.num_in_flight > bound, _weight(digest, upstream.name)
 
         return sorted(self.upstreams, key=place)
 
@@ -220,5 +223,5 @@ class UpstreamPool:
             await self._probe()
 
 
-def _weight(key: bytes, name: str) -> bytes:
-    return hashlib.blake2b(name.encode(), key=hashlib.blake2b(key, digest_size=32).digest(), digest_size=8).digest()
+def _weight(digest: bytes, name: str) -> bytes:
+    return hashlib.blake2b(name.encode(), key=digest, digest_size=8).digest()

@@ -11,5 +11,5 @@ from tests.support.server import Server
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
-    with Server() as running:
+    with Server(["--tool-template", "hermes"]) as running:
         yield running

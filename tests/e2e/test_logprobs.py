@@ -52,6 +52,31 @@ def test_greedy_logprobs_are_those_of_transformers(exact_server: Server) -> None
         assert entry["top_logprobs"][0]["bytes"] == entry["bytes"], "greedy takes the likeliest"
 
 
+def test_a_scored_prompt_is_what_transformers_says_whatever_was_cached(exact_server: Server) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    text = "The ferry leaves at nine, and the ferry comes back at noon. " * 16
+    fields = {"max_tokens": 0, "echo": True, "logprobs": 3}
+    body = {"model": MODEL, "prompt": [text, text[:200]], **fields}
+    httpx.post(f"{exact_server.url}/v1/completions", json={"model": MODEL, "prompt": text}, timeout=120)
+    answer = httpx.post(f"{exact_server.url}/v1/completions", json=body, timeout=120)
+    assert "cached=0; " in answer.headers["x-prefixgate-cache"]
+    assert "reason=disabled; " in answer.headers["x-prefixgate-cache"]
+    tokenizer = AutoTokenizer.from_pretrained(model_folder())
+    model = AutoModelForCausalLM.from_pretrained(model_folder(), dtype=torch.float32).eval()
+    for choice, prompt in zip(answer.json()["choices"], body["prompt"], strict=True):
+        said = choice["logprobs"]
+        assert choice["text"] == prompt == "".join(said["tokens"])
+        tokens = torch.tensor(tokenizer(prompt)["input_ids"])
+        with torch.inference_mode():
+            logprobs = model(tokens[None]).logits[0, :-1].log_softmax(dim=-1)
+        wanted = logprobs.gather(1, tokens[1:, None]).squeeze(1).tolist()
+        assert said["token_logprobs"][0] is None
+        assert said["token_logprobs"][1:] == pytest.approx(wanted, abs=TOLERANCE)
+        best = [max(entry.values()) for entry in said["top_logprobs"][1:]]
+        assert best == pytest.approx(logprobs.amax(dim=-1).tolist(), abs=TOLERANCE)
+
+
 def test_a_bias_on_a_token_that_the_model_lacks_is_400(exact_server: Server) -> None:
     body = {"model": MODEL, "messages": QUESTION, "logit_bias": {"5": 1, "99999999": 1}}
     answer = httpx.post(f"{exact_server.url}/v1/chat/completions", json=body, timeout=120)

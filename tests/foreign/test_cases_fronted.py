@@ -44,8 +44,7 @@ async def test_the_right_rule_fires_and_what_must_meet_meets(gateway_url: str) -
             try:
                 async with switched_on(client, case):
                     told = [await ask(client, {**body, **short}) for body in case.bodies]
-            except httpx.HTTPStatusError as error:
-                assert error.response.status_code == 400, case.name
+            except httpx.HTTPStatusError:
                 refused.append(case.name)
             else:
                 assert_settled(case, told, rules=RULES, block_size=1)

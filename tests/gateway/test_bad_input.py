@@ -34,6 +34,9 @@ def calls(arguments: str) -> dict[str, object]:
     return {"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": arguments}}]}
 
 
+TOOL = {"type": "function", "function": {"name": "f"}}
+
+
 def nested(depth: int) -> object:
     return [nested(depth - 1)] if depth else []
 
@@ -113,6 +116,8 @@ FIELDS: dict[str, tuple[dict[str, object], int, str | None, str]] = {
     },
     "tools": (chat(tools=[{"type": "function", "function": {"name": "f"}}]), 400, None, "tools"),
     "tools-object": (chat(tools={}), 400, None, "tools"),
+    "tools-too-many": (chat(tools=[TOOL] * 1025), 400, None, "tools"),
+    "tool-calls-not-rendered": (says(calls("{}")), 400, None, "messages[0].tool_calls"),
     "tool-type": (chat(tools=[{"type": "web"}]), 400, None, "tools[0].type"),
     "tool-name": (chat(tools=[{"type": "function", "function": {}}]), 400, None, "tools[0].function.name"),
     "tool-deep": (
@@ -158,8 +163,16 @@ FIELDS: dict[str, tuple[dict[str, object], int, str | None, str]] = {
         "stream_options.include_usage",
     ),
     "ignore-eos-string": (chat(ignore_eos="yes"), 400, None, "ignore_eos"),
-    "n-two": (chat(n=2), 400, None, "n"),
+    "n-zero": (chat(n=0), 400, None, "n"),
+    "n-many": (chat(n=129), 400, None, "n"),
+    "n-float": (chat(n=1.0), 400, None, "n"),
     "n-bool": (chat(n=True), 400, None, "n"),
+    "prompt-logprobs-negative": (chat(prompt_logprobs=-1), 400, None, "prompt_logprobs"),
+    "prompt-logprobs-many": (chat(prompt_logprobs=21), 400, None, "prompt_logprobs"),
+    "prompt-logprobs-bool": (chat(prompt_logprobs=True), 400, None, "prompt_logprobs"),
+    "prompt-logprobs-streamed": (chat(prompt_logprobs=1, stream=True), 400, None, "prompt_logprobs"),
+    "cache-salt-number": (chat(cache_salt=5), 400, None, "cache_salt"),
+    "store": (chat(store=True), 400, None, "store"),
     "min-p-negative": (chat(min_p=-0.1), 400, None, "min_p"),
     "min-p-high": (chat(min_p=1.1), 400, None, "min_p"),
     "repetition-penalty-zero": (chat(repetition_penalty=0), 400, None, "repetition_penalty"),
@@ -182,8 +195,18 @@ FIELDS: dict[str, tuple[dict[str, object], int, str | None, str]] = {
     "top-logprobs-bool": (chat(logprobs=True, top_logprobs=True), 400, None, "top_logprobs"),
     "top-logprobs-alone": (chat(top_logprobs=3), 400, None, "top_logprobs"),
     "top-logprobs-without": (chat(logprobs=False, top_logprobs=3), 400, None, "top_logprobs"),
-    "response-format": (chat(response_format={"type": "json_object"}), 400, None, "response_format"),
-    "tool-choice": (chat(tool_choice="required"), 400, None, "tool_choice"),
+    "tool-choice-without-tools": (chat(tool_choice="required"), 400, None, "tool_choice"),
+    "tool-choice-word": (chat(tool_choice="any"), 400, None, "tool_choice"),
+    "tool-choice-number": (chat(tool_choice=1), 400, None, "tool_choice"),
+    "tool-choice-type": (chat(tool_choice={"type": "allowed_tools"}), 400, None, "tool_choice.type"),
+    "tool-choice-function": (chat(tool_choice={"type": "function"}), 400, None, "tool_choice.function"),
+    "tool-choice-name": (
+        chat(tool_choice={"type": "function", "function": {}}),
+        400,
+        None,
+        "tool_choice.function.name",
+    ),
+    "parallel-tool-calls": (chat(parallel_tool_calls="no"), 400, None, "parallel_tool_calls"),
 }
 
 
@@ -243,8 +266,12 @@ async def test_values_at_the_bounds_and_nulls_are_taken(client: httpx.AsyncClien
         [{"role": "user", "content": "", "name": "me"}],
     ],
 )
-async def test_messages_of_every_form_are_taken(client: httpx.AsyncClient, messages: list[object]) -> None:
-    assert (await client.post(PATH, json=chat(messages=messages))).status_code == 200
+async def test_messages_of_every_form_are_taken(
+    backend: FakeBackend, model_files: ModelFiles, messages: list[object]
+) -> None:
+    backend.max_model_len = 4096
+    async with open_client(backend, model_files, tool_template="hermes") as client:
+        assert (await client.post(PATH, json=chat(messages=messages))).status_code == 200
 
 
 LIMITS: dict[str, tuple[dict[str, int], int, str | None, str | None, str]] = {

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Iterator
 
 import pytest
 
 from gateway.model_files import ModelFiles
 from tests.gateway.support.echo_server import EchoServer, echo_server
-from tests.support.examples import FOLDER, run_example
+from tests.support.examples import FOLDER, run_examples, run_shell_example
 
 REPLY = "hello world, over the lazy dog"
 
@@ -24,37 +25,70 @@ def key(server: EchoServer) -> str:
     return server.new_key("everyone")
 
 
-@pytest.fixture
-def printed(server: EchoServer, key: str) -> Callable[[str], str]:
-    return lambda name: run_example(name, url=server.url, model="tiny", api_key=key)
+PLAIN = ("openai_chat.py", "openai_streaming.py", "openai_responses.py", "anthropic_messages.py")
 
 
-def test_openai_chat(printed: Callable[[str], str]) -> None:
-    lines = printed("openai_chat.py").splitlines()
+@pytest.fixture(scope="module")
+def printed(server: EchoServer, key: str) -> dict[str, str]:
+    """What the examples print that need nothing special."""
+    return run_examples(*PLAIN, url=server.url, model="tiny", api_key=key)
+
+
+def test_openai_chat(printed: dict[str, str]) -> None:
+    lines = printed["openai_chat.py"].splitlines()
     assert lines[0] == "Name the capital of France."
     assert lines[1].strip() == lines[4].strip() == REPLY
     assert not lines[5].strip().startswith("0 of")
 
 
-def test_openai_streaming(printed: Callable[[str], str]) -> None:
-    text, count = printed("openai_streaming.py").splitlines()
+def test_openai_streaming(printed: dict[str, str]) -> None:
+    text, count = printed["openai_streaming.py"].splitlines()
     assert text == REPLY
     assert "tokens, the first after 0." in count
 
 
-def test_anthropic_messages(printed: Callable[[str], str]) -> None:
-    lines = printed("anthropic_messages.py").splitlines()
+def test_openai_responses(printed: dict[str, str]) -> None:
+    lines = printed["openai_responses.py"].splitlines()
+    assert lines[:2] == [REPLY, REPLY]
+    assert lines[2].endswith("prompt tokens came from the cache")
+
+
+def test_anthropic_messages(printed: dict[str, str]) -> None:
+    lines = printed["anthropic_messages.py"].splitlines()
     assert lines[1:3] == [f"answer: {REPLY}", f"streamed: {REPLY}"]
     assert lines[3].startswith("prompt tokens from the cache: ")
     assert not lines[3].endswith(" 0")
 
 
-def test_curl(printed: Callable[[str], str]) -> None:
-    text = printed("curl.sh")
+def test_tools_and_an_agent_that_loops_over_two(server: EchoServer, key: str) -> None:
+    prices = call("ticket_price", visitor="adult") + call("ticket_price", visitor="child")
+    server.say(call("opening_hours", day="Sunday"), "It is open from 10 to 18.")
+    server.say(prices, call("add", first=12, second=5), "They pay 17 euros.")
+    printed = run_examples("openai_tools.py", "langchain_agent.py", url=server.url, model="tiny", api_key=key)
+    assert printed["openai_tools.py"].splitlines() == [
+        'opening_hours({"day": "Sunday"}) -> 10:00 to 18:00',
+        "It is open from 10 to 18.",
+    ]
+    assert printed["langchain_agent.py"].splitlines() == [
+        "ticket_price({'visitor': 'adult'}) -> 12",
+        "ticket_price({'visitor': 'child'}) -> 5",
+        "add({'first': 12, 'second': 5}) -> 17",
+        "They pay 17 euros.",
+    ]
+
+
+def test_curl(server: EchoServer, key: str) -> None:
+    text = run_shell_example("curl.sh", url=server.url, model="tiny", api_key=key)
     assert "x-prefixgate-cache: cached=" in text
     assert "data: [DONE]" in text
     assert '"object":"text_completion"' in text
 
 
-def test_every_example_is_short() -> None:
-    assert {path.name for path in FOLDER.iterdir() if len(path.read_text().splitlines()) > 60} <= {"README.md"}
+def test_every_example_is_short_and_known_here() -> None:
+    names = {path.name for path in FOLDER.iterdir() if path.suffix in (".py", ".sh")}
+    assert names == {*PLAIN, "openai_tools.py", "openai_structured.py", "langchain_agent.py", "curl.sh"}
+    assert all(len((FOLDER / name).read_text().splitlines()) <= 60 for name in names)
+
+
+def call(name: str, **arguments: object) -> str:
+    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"

@@ -154,8 +154,8 @@ async def test_backend_tells_of_a_prompt_before_the_answer(start: Start) -> None
         generation = await backend.generate(dataclasses.replace(request, request_id=str(max_tokens), sampling=sampling))
         assert generation.admission.reasons == {"disabled": 5}
         async for _ in generation:
-            assert len(generation.prompt_logprobs) == 38
-        said = [(told.logprob, told.rank) for told in generation.prompt_logprobs]
+            assert len(generation.prompt_logprobs[0]) == 38
+        said = [(told.logprob, told.rank) for told in generation.prompt_logprobs[0]]
         assert said == [(told.logprob, told.rank) for told in expected_prompt_logprobs(prompt, 1)]
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -15,8 +14,7 @@ from tokenizers import decoders, models
 
 from gateway.answer import Answer
 from gateway.answer_pieces import Text
-from gateway.backends.base import Admission, TokenBatch
-from gateway.metrics import GatewayMetrics
+from gateway.backends.base import TokenBatch
 from gateway.tokenizer import Tokenizer
 from tests.gateway.support.fake_backend import FakeBackend, logprobs_of
 from tests.gateway.support.tiny_model import EOS_ID
@@ -25,26 +23,15 @@ from tests.gateway.test_chat import chat, events
 PATH = "/v1/chat/completions"
 
 
-@dataclass
-class CutReply:
-    """A generation that comes in batches of these sizes."""
-
-    token_ids: list[int]
-    sizes: list[int]
-    finish_reason: str = "stop"
-    admission: Admission = field(default_factory=lambda: Admission(1, 0, {}))
-
-    async def __aiter__(self) -> AsyncIterator[TokenBatch]:
-        rest = [*self.token_ids, EOS_ID] if self.finish_reason == "stop" else list(self.token_ids)
-        sizes = iter(self.sizes)
-        while rest:
-            size = next(sizes, len(rest))
-            batch, rest = rest[:size], rest[size:]
-            logprobs = [logprobs_of(token, 1) for token in batch]
-            yield TokenBatch(batch, None if rest else self.finish_reason, logprobs)
-
-    def abort(self) -> None:
-        pass
+def cut(token_ids: list[int], sizes: list[int], finish_reason: str) -> Iterator[TokenBatch]:
+    """A reply in batches of these sizes."""
+    rest = [*token_ids, EOS_ID] if finish_reason == "stop" else list(token_ids)
+    more = iter(sizes)
+    while rest:
+        size = next(more, len(rest))
+        batch, rest = rest[:size], rest[size:]
+        logprobs = [logprobs_of(token, 1) for token in batch]
+        yield TokenBatch(batch, None if rest else finish_reason, logprobs)
 
 
 def spelled(entries: list[dict]) -> bytes:
@@ -60,21 +47,24 @@ TEXTS = st.text(alphabet="ab the\n😀é́ß<|>", max_size=12)
     st.lists(st.text(alphabet="abthe 😀", min_size=1, max_size=4), max_size=3),
     st.sampled_from(["stop", "length"]),
 )
-async def test_text_and_its_tokens_go_together(
+def test_text_and_its_tokens_go_together(
     tokenizer: Tokenizer, text: str, sizes: list[int], stops: list[str], finish_reason: str
 ) -> None:
     token_ids = tokenizer.encode_literal(text).tolist()
     if not token_ids and finish_reason == "length":
         return
-    generation = CutReply(token_ids, sizes, finish_reason)
-    answer = Answer(generation, tokenizer, stops=stops, arrived_at=0, metrics=GatewayMetrics(), clock=lambda: 0.0)
+    batches = cut(token_ids, sizes, finish_reason)
+    answer = Answer(tokenizer, stops=stops)
     said, entries = "", []
-    async for piece in answer.pieces():
-        assert isinstance(piece, Text)
-        said += piece.text
-        entries += piece.logprobs or ()
-        assert spelled(entries).startswith(said.encode()), "text without its tokens"
-        assert not entries or len(spelled(entries[:-1])) < len(said.encode()), "a token without any of its text"
+    for batch in batches:
+        for piece in answer.push(batch):
+            assert isinstance(piece, Text)
+            said += piece.text
+            entries += piece.logprobs or ()
+            assert spelled(entries).startswith(said.encode()), "text without its tokens"
+            assert not entries or len(spelled(entries[:-1])) < len(said.encode()), "a token without any of its text"
+        if answer.is_over:
+            break
     entries += answer.end.logprobs or ()
     assert [entry["logprob"] for entry in entries] == [-token / 8 for token in token_ids[: len(entries)]]
     if said == text:

@@ -16,7 +16,7 @@ from gateway.tokenizer import Tokenizer
 from tests.gateway.conftest import open_client
 from tests.gateway.support.fake_backend import FakeBackend
 from tests.gateway.support.fake_control import BLOCK_SIZE
-from tests.gateway.support.tiny_model import EOS_ID, TOOL_TEMPLATE, write_model
+from tests.gateway.support.tiny_model import EOS_ID, write_model
 
 PATH = "/v1/messages"
 COUNT = f"{PATH}/count_tokens"
@@ -75,7 +75,7 @@ async def test_stream_events(client: httpx.AsyncClient) -> None:
     got = events(answer)
     assert all(name == event["type"] for name, event in got)
     names = [name for name, _ in got]
-    assert names[:3] == ["message_start", "content_block_start", "ping"]
+    assert names[:3] == ["message_start", "ping", "content_block_start"]
     assert set(names[3:-3]) == {"content_block_delta"}
     assert names[-3:] == ["content_block_stop", "message_delta", "message_stop"]
     assert "".join(event["delta"]["text"] for name, event in got if name == "content_block_delta") == REPLY
@@ -127,6 +127,10 @@ async def test_max_tokens_beyond_the_room_means_all_of_it(client: httpx.AsyncCli
     assert body["stop_reason"] == "max_tokens"
 
 
+def test_effort_is_that_of_the_chat() -> None:
+    assert read_conversation(message(output_config={"effort": "low"})).fields["reasoning_effort"] == "low"
+
+
 def test_user_id_is_the_user_of_the_chat() -> None:
     assert read_conversation(message(metadata={"user_id": "u"})).fields == {"model": "tiny", "user": "u"}
     assert read_conversation(message(metadata={})).fields == {"model": "tiny"}
@@ -137,9 +141,7 @@ async def test_answer_without_text_has_no_content(client: httpx.AsyncClient, bac
     assert (await client.post(PATH, json=message())).json()["content"] == []
     assert [name for name, _ in events(await client.post(PATH, json=message(stream=True)))] == [
         "message_start",
-        "content_block_start",
         "ping",
-        "content_block_stop",
         "message_delta",
         "message_stop",
     ]
@@ -166,6 +168,7 @@ async def test_count_is_that_of_the_prompt(client: httpx.AsyncClient, backend: F
 
 
 async def test_turns_with_tools_become_those_of_openai(backend: FakeBackend, tmp_path: Any) -> None:
+    backend.max_model_len = 4096
     calling = [
         {"type": "thinking", "thinking": "Hm.", "signature": "s"},
         {"type": "redacted_thinking", "data": "x"},
@@ -198,7 +201,7 @@ async def test_turns_with_tools_become_those_of_openai(backend: FakeBackend, tmp
     twin = conversation_of({"messages": wanted, "tools": [{"type": "function", "function": function}]})
     got = read_conversation(body)
     assert (got.messages, got.tools) == (twin.messages, twin.tools)
-    async with open_client(backend, write_model(tmp_path, template=TOOL_TEMPLATE)) as client:
+    async with open_client(backend, write_model(tmp_path), tool_template="hermes") as client:
         assert (await client.post(PATH, json=body)).status_code == 200
         assert (await client.post(COUNT, json=body)).json()["input_tokens"] == len(backend.requests[0].token_ids)
 

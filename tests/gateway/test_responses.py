@@ -8,11 +8,14 @@ from typing import Any
 
 import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from gateway.answer_pieces import AnswerEnd, CallArguments, CallStart, Piece, Text, Thought, gather
 from gateway.backends.base import Admission
+from gateway.errors import InvalidRequestError
 from gateway.responses_content import read_conversation
 from gateway.responses_request import parse_responses_request
 from gateway.responses_wire import ResponsesWire
@@ -134,6 +137,7 @@ async def test_logprobs_where_they_are_asked_for(client: httpx.AsyncClient, back
 
 
 HEAD = AnswerHead("resp_ab", 5, "tiny", Admission(20, 8, {}), 8, {})
+ENDED = AnswerEnd("stop", None, 1)
 PIECES: list[Piece] = [
     Thought("Hm"),
     Thought("."),
@@ -147,10 +151,14 @@ PIECES: list[Piece] = [
 ]
 
 
-def streamed(pieces: Sequence[Piece], end: AnswerEnd) -> list[dict[str, Any]]:
+def frames_of(pieces: Sequence[Piece], end: AnswerEnd) -> bytes:
     wire = ResponsesWire(HEAD, parse_responses_request(json.dumps(ask()).encode()).echo)
     frames = wire.opening() + wire.first(0) + b"".join(wire.piece(0, piece) for piece in pieces)
-    return events((frames + wire.end(0, end) + wire.close(end.num_tokens)).decode())
+    return frames + wire.end(0, end) + wire.close(end.num_tokens)
+
+
+def streamed(pieces: Sequence[Piece], end: AnswerEnd) -> list[dict[str, Any]]:
+    return events(frames_of(pieces, end).decode())
 
 
 def test_thoughts_and_calls_are_items_of_their_own() -> None:
@@ -329,3 +337,37 @@ async def test_wrong_bodies_are_refused(client: httpx.AsyncClient, body: dict[st
     assert_error(answer, 400, code="context_length_exceeded" if "the model takes" in message else None, param=param)
     assert message.startswith(param)
     assert says in message
+
+
+_json = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.floats(allow_nan=False, width=16) | st.sampled_from(["", "a"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["type", "name"]), inner, max_size=2),
+    max_leaves=5,
+)
+_some_item = st.fixed_dictionaries(
+    {"type": st.sampled_from(["message", "reasoning", "function_call", "function_call_output"])},
+    optional={
+        "role": st.sampled_from(["user", "assistant"]) | _json,
+        "content": st.lists(st.fixed_dictionaries({"type": st.just("input_text"), "text": _json}), max_size=2) | _json,
+        **dict.fromkeys(("call_id", "name", "arguments", "output"), st.just("a") | _json),
+    },
+)
+_some_tool = st.fixed_dictionaries({"type": st.just("function"), "name": st.just("f") | _json}, optional={"x": _json})
+_some_body = st.fixed_dictionaries(
+    {"model": st.just("tiny"), "input": st.lists(_some_item, max_size=3) | _json},
+    optional={
+        "tools": st.lists(_some_tool, max_size=2) | _json,
+        "text": st.fixed_dictionaries({"format": _json}) | _json,
+        **dict.fromkeys(("reasoning", "include", "tool_choice", "metadata", "instructions", "prompt", "user"), _json),
+        **dict.fromkeys(("top_logprobs", "temperature", "store", "stream", "stream_options", "truncation"), _json),
+    },
+)
+
+
+@given(body=_some_body)
+def test_whatever_comes_is_understood_or_refused(body: dict[str, Any]) -> None:
+    try:
+        request = parse_responses_request(json.dumps(body).encode())
+    except InvalidRequestError:
+        return
+    Response.model_validate(json.loads(ResponsesWire(HEAD, request.echo).whole([gather([], ENDED)])))

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
+import json
 from collections.abc import AsyncIterator
 
+import httpx2
 import openai
 import pytest
 
+from gateway.answer_pieces import AnswerEnd
 from gateway.app import create_app
 from gateway.model_files import ModelFiles
 from gateway.settings import Settings
+from gateway.tokenizer import Tokenizer
 from tests.gateway.support.fake_backend import FakeBackend
 from tests.gateway.support.server import running
+from tests.gateway.support.tiny_model import EOS_ID
+from tests.gateway.test_responses import PIECES, frames_of
 
 ASK = {"model": "tiny", "instructions": "You are helpful.", "input": "hi"}
 REPLY = "hello world, over the lazy dog"
@@ -24,24 +29,6 @@ async def base_url(backend: FakeBackend, model_files: ModelFiles) -> AsyncIterat
         yield f"http://127.0.0.1:{port}/v1"
 
 
-async def test_sync_client(base_url: str) -> None:
-    def work() -> None:
-        with openai.OpenAI(base_url=base_url, api_key="ignored", max_retries=0) as client:
-            first = client.responses.create(**ASK)
-            assert (first.output_text, first.status) == (REPLY, "completed")
-            assert first.usage.input_tokens_details.cached_tokens == 0
-            again = [{"role": "user", "content": "hi"}, *first.output, {"role": "user", "content": "And?"}]
-            second = client.responses.create(**{**ASK, "input": again})
-            assert second.usage.input_tokens_details.cached_tokens > 0
-            events = list(client.responses.create(**ASK, stream=True))
-            assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == REPLY
-            with client.responses.stream(**ASK) as stream:
-                stream.until_done()
-                assert stream.get_final_response().output_text == REPLY
-
-    await asyncio.to_thread(work)
-
-
 async def test_async_client_streams_through_silence(base_url: str, backend: FakeBackend) -> None:
     backend.delay_seconds = 0.1  # longer than a ping is waited for
     async with openai.AsyncOpenAI(base_url=base_url, api_key="ignored", max_retries=0) as client:
@@ -49,14 +36,63 @@ async def test_async_client_streams_through_silence(base_url: str, backend: Fake
     assert (kinds[0], kinds[-1]) == ("response.created", "response.completed")
 
 
-async def test_errors_become_the_sdks_exceptions(base_url: str, backend: FakeBackend) -> None:
+async def test_thoughts_and_calls_become_the_sdks_items() -> None:
+    frames = frames_of(PIECES, AnswerEnd("tool_calls", None, 9))
+    answer = httpx2.Response(200, content=frames, headers={"content-type": "text/event-stream"})
+    transport = httpx2.MockTransport(lambda _: answer)
+    async with (
+        httpx2.AsyncClient(transport=transport) as http_client,
+        openai.AsyncOpenAI(base_url="http://x", api_key="x", http_client=http_client) as client,
+        client.responses.stream(**ASK) as stream,
+    ):
+        snapshots = [event.snapshot async for event in stream if event.type == "response.function_call_arguments.delta"]
+        final = await stream.get_final_response()
+    assert snapshots == ['{"at":', '{"at":5}', "{}"]
+    thought, said, *calls = final.output
+    assert (thought.content[0].text, said.content[0].text) == ("Hm.", "Let me look.")
+    assert [(call.name, call.parsed_arguments) for call in calls] == [("look", None), ("find", None)]
+
+
+TOOL = {
+    "type": "function",
+    "name": "look",
+    "description": "Looks.",
+    "parameters": {"type": "object", "properties": {"at": {"type": "integer"}}, "required": ["at"]},
+    "strict": False,
+}
+CALL = 'Hm.\n<tool_call>\n{"name": "look", "arguments": {"at": 5}}\n</tool_call>'
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_call_and_its_result_go_round(
+    backend: FakeBackend, model_files: ModelFiles, tokenizer: Tokenizer, is_streamed: bool
+) -> None:
+    backend.max_model_len = 4096
+    backend.reply = [*tokenizer.encode(CALL).tolist(), EOS_ID]
+    app = create_app(Settings(tool_template="hermes"), backend, model_files)
+    async with (
+        running(app) as port,
+        openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="ignored", max_retries=0) as client,
+    ):
+        if is_streamed:
+            async with client.responses.stream(**ASK, tools=[TOOL]) as stream:
+                first = await stream.get_final_response()
+        else:
+            first = await client.responses.create(**ASK, tools=[TOOL])
+        said, call = first.output
+        assert said.content[0].text.strip() == "Hm."
+        assert (call.type, call.name, json.loads(call.arguments)) == ("function_call", "look", {"at": 5})
+        result = {"type": "function_call_output", "call_id": call.call_id, "output": "4"}
+        turns = [{"role": "user", "content": "hi"}, *first.output, result]
+        second = await client.responses.create(**{**ASK, "input": turns}, tools=[TOOL])
+    assert second.usage.input_tokens_details.cached_tokens > first.usage.input_tokens // 2
+    written = [str(token) for token in backend.reply[:-1]]
+    assert f" {' '.join(written)} " in f" {' '.join(map(str, backend.requests[1].token_ids))} "
+
+
+async def test_engine_that_dies_while_streaming_raises(base_url: str, backend: FakeBackend) -> None:
+    backend.fail_after = 2
     async with openai.AsyncOpenAI(base_url=base_url, api_key="ignored", max_retries=0) as client:
-        with pytest.raises(openai.NotFoundError) as caught:
-            await client.responses.create(**{**ASK, "model": "other"})
-        assert (caught.value.code, caught.value.param) == ("model_not_found", "model")
-        with pytest.raises(openai.BadRequestError, match="stores no responses"):
-            await client.responses.create(**ASK, previous_response_id="resp_1")
-        backend.fail_after = 2
         stream = await client.responses.create(**ASK, stream=True)
         with pytest.raises(openai.APIError, match="the engine died"):
             async for _ in stream:

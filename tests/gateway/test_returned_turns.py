@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 import httpx
 import pytest
@@ -11,9 +10,8 @@ import pytest
 from gateway.answer import Answer
 from gateway.answer_pieces import Text
 from gateway.app import create_app
-from gateway.backends.base import Admission, TokenBatch
+from gateway.backends.base import TokenBatch
 from gateway.conversation import Conversation, Message
-from gateway.metrics import GatewayMetrics
 from gateway.model_files import ModelFiles
 from gateway.normalize.echo_repair import echo_repair
 from gateway.normalize.memory import TurnMemory
@@ -32,20 +30,6 @@ REPLY = "hello world, over the lazy dog"
 @pytest.fixture
 def backend(tokenizer: Tokenizer) -> FakeBackend:
     return FakeBackend(reply=[*tokenizer.encode(REPLY + "\n\n").tolist(), EOS_ID])
-
-
-@dataclass
-class WholeReply:
-    """A generation that comes at once."""
-
-    token_ids: list[int]
-    admission: Admission = field(default_factory=lambda: Admission(1, 0, {}))
-
-    async def __aiter__(self) -> AsyncIterator[TokenBatch]:
-        yield TokenBatch([*self.token_ids, EOS_ID], "stop")
-
-    def abort(self) -> None:
-        pass
 
 
 def chat(*answers: str, **fields: object) -> dict[str, object]:
@@ -103,21 +87,11 @@ async def test_third_turn_finds_the_first_and_the_second(client: httpx.AsyncClie
     assert trimmed == whole
 
 
-async def test_client_that_leaves_with_the_last_text_has_read_it_all(tokenizer: Tokenizer) -> None:
+def test_client_that_leaves_with_the_last_text_has_read_it_all(tokenizer: Tokenizer) -> None:
     memory, place = TurnMemory(), Place(b"", b"")
-    answer = Answer(
-        WholeReply(tokenizer.encode(REPLY).tolist()),
-        tokenizer,
-        stops=(),
-        arrived_at=0.0,
-        metrics=GatewayMetrics(),
-        clock=lambda: 0.0,
-        next_turn=NextTurn(Recollection(memory, "a"), [place]),
-    )
-    pieces = answer.pieces()
-    assert await anext(pieces) == Text(REPLY)
-    await pieces.aclose()  # as when writing this text fails
-    assert memory.has("a")
+    answer = Answer(tokenizer, stops=(), next_turn=NextTurn(Recollection(memory, "a"), [place]))
+    assert answer.push(TokenBatch([*tokenizer.encode(REPLY).tolist(), EOS_ID], "stop")) == [Text(REPLY)]
+    assert memory.has("a")  # before that text is written
 
 
 async def test_answer_that_did_not_end_is_not_remembered(client: httpx.AsyncClient, backend: FakeBackend) -> None:

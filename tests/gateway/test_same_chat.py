@@ -14,7 +14,7 @@ from gateway import messages_content, responses_content
 from gateway.chat_request import conversation_of
 from tests.gateway.conftest import open_client
 from tests.gateway.support.fake_backend import FakeBackend
-from tests.gateway.support.tiny_model import TOOL_TEMPLATE, write_model
+from tests.gateway.support.tiny_model import write_model
 
 Json = dict[str, Any]
 
@@ -162,6 +162,7 @@ def test_every_form_becomes_the_same_conversation(chat: Chat) -> None:
 
 
 async def test_every_form_has_the_same_tokens(backend: FakeBackend, tmp_path: Path) -> None:
+    backend.max_model_len = 4096
     chat = Chat(
         "You are kind.  \r\nBe brief. ",
         [
@@ -175,7 +176,7 @@ async def test_every_form_has_the_same_tokens(backend: FakeBackend, tmp_path: Pa
         "/v1/messages": as_messages(chat) | {"max_tokens": 9},
         "/v1/responses": as_responses(chat),
     }
-    async with open_client(backend, write_model(tmp_path, template=TOOL_TEMPLATE)) as client:
+    async with open_client(backend, write_model(tmp_path), tool_template="hermes") as client:
         for path, form in forms.items():
             answer = await client.post(path, json={"model": "tiny", **form})
             assert answer.status_code == 200, answer.text

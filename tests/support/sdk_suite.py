@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -16,11 +17,35 @@ from typing import Any
 import anthropic
 import openai
 import pytest
+from pydantic import BaseModel, Field
 
 MESSAGES: list[Any] = [
     {"role": "system", "content": "You are the friendly guide of a small museum of clocks."},
     {"role": "user", "content": "Name the capital of France."},
 ]
+TOOL: Any = {
+    "type": "function",
+    "function": {
+        "name": "opening_hours",
+        "description": "When the museum is open.",
+        "parameters": {
+            "type": "object",
+            "properties": {"day": {"enum": ["saturday", "sunday"]}},
+            "required": ["day"],
+            "additionalProperties": False,
+        },
+    },
+}
+TOOL_CHOICE: Any = {"type": "function", "function": {"name": "opening_hours"}}
+CALL = '<tool_call>\n{"name": "opening_hours", "arguments": {"day": "sunday"}}\n</tool_call>'
+"""As models write it that were trained on Hermes' form."""
+
+
+class Clock(BaseModel):
+    name: str = Field(max_length=20)
+    year: int = Field(ge=1000, le=2000)
+
+
 _ENDS = {"stop", "length"}
 _MAX_TOKENS = 24
 
@@ -30,6 +55,11 @@ class Part(Enum):
 
     COMPLETIONS = auto()
     ANTHROPIC = auto()
+    RESPONSES = auto()
+    TOOLS = auto()
+    """It can be made to call a tool."""
+    STRUCTURED = auto()
+    """It can be held to a schema."""
     CHECKS = auto()
     """It refuses values out of bounds and other models than its own."""
     KEYS = auto()
@@ -46,8 +76,8 @@ class Served:
     api_key: str = "none"
     limited_key: str | None = None
     """Good for one request a minute; None: the server has no limits to try."""
-    say: Callable[[str], None] | None = None
-    """Has an echo engine answer with a text from now on; None: a model says what it likes."""
+    say: Callable[..., None] = lambda *texts: None
+    """Has an echo engine give texts, each as one answer. A model says what it likes, within a grammar."""
 
     def openai(self, **options: Any) -> openai.OpenAI:
         """Connect, without retries."""
@@ -75,6 +105,12 @@ class Served:
             "max_tokens": _MAX_TOKENS,
             **fields,
         }
+
+    def response(self, **fields: Any) -> dict[str, Any]:
+        """The same as OpenAI's Responses have it."""
+        system, *turns = MESSAGES
+        asked = {"model": self.model, "instructions": system["content"], "input": turns, "temperature": 0}
+        return {**asked, "max_output_tokens": _MAX_TOKENS, **fields}
 
 
 def chat(served: Served) -> None:
@@ -196,6 +232,7 @@ def message(served: Served) -> None:
         counted = client.messages.count_tokens(**{k: v for k, v in served.message().items() if k != "max_tokens"})
     usage = answer.usage
     assert (answer.type, answer.role, answer.model) == ("message", "assistant", served.model)
+    assert answer._request_id
     assert answer.content[0].text
     assert answer.stop_reason in {"end_turn", "max_tokens"}
     num_prompt_tokens = usage.input_tokens + usage.cache_creation_input_tokens + usage.cache_read_input_tokens
@@ -243,6 +280,123 @@ def message_limit(served: Served) -> None:
     assert int(caught.value.response.headers["retry-after"]) > 0
 
 
+def response(served: Served) -> None:
+    with served.openai() as client:
+        answer = client.responses.create(**served.response())
+        chat = client.chat.completions.create(**served.asked())
+        again = client.responses.create(
+            **served.response(
+                input=[{"role": "user", "content": "Hi."}, *answer.output, {"role": "user", "content": "?"}]
+            )
+        )
+    assert (answer.object, answer.model, answer.error) == ("response", served.model, None)
+    assert answer.status in {"completed", "incomplete"}
+    assert answer.output_text
+    assert answer.usage.input_tokens == chat.usage.prompt_tokens
+    assert 0 < answer.usage.output_tokens <= _MAX_TOKENS
+    assert again.usage.input_tokens_details.cached_tokens > 0
+
+
+def response_stream(served: Served) -> None:
+    async def work() -> list[Any]:
+        async with served.async_openai() as client:
+            answer = await client.responses.create(**served.response(), stream=True)
+            return [event async for event in answer]
+
+    events = asyncio.run(work())
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert events[0].type == "response.created"
+    assert events[-1].type in {"response.completed", "response.incomplete"}
+    text = "".join(event.delta for event in events if event.type == "response.output_text.delta")
+    assert text
+    assert events[-1].response.output_text == text
+
+
+def response_stream_helper(served: Served) -> None:
+    asked = served.response(max_output_tokens=256)  # the helper raises where an answer is cut
+    with served.openai() as client, client.responses.stream(**asked) as answer:
+        assert answer.get_final_response().output_text
+
+
+def response_errors(served: Served) -> None:
+    with served.openai() as client:
+        with pytest.raises(openai.BadRequestError, match="stores no responses") as caught:
+            client.responses.create(**served.response(), previous_response_id="resp_1")
+        assert caught.value.param == "previous_response_id"
+        with pytest.raises(openai.NotFoundError):
+            client.responses.create(**served.response(model="no-such-model"))
+
+
+def tool_call(served: Served) -> None:
+    served.say(CALL, "It is open.")
+    asked = served.asked(tools=[TOOL], max_tokens=100)
+    with served.openai() as client:
+        called = client.chat.completions.create(**asked, tool_choice=TOOL_CHOICE).choices[0]
+        call = called.message.tool_calls[0]
+        assert set(json.loads(call.function.arguments)) == {"day"}
+        result = {"role": "tool", "tool_call_id": call.id, "content": "10:00 to 18:00"}
+        asked["messages"] = [*MESSAGES, called.message.model_dump(exclude_none=True), result]
+        answer = client.chat.completions.create(**asked).choices[0].message
+    assert (call.type, call.function.name) == ("function", "opening_hours")
+    assert called.finish_reason in {"stop", "tool_calls"}
+    assert answer.content or answer.tool_calls
+
+
+def streamed_tool_call(served: Served) -> None:
+    served.say(CALL)
+    with served.openai() as client:
+        asked = served.asked(tools=[TOOL], max_tokens=100)
+        chunks = list(client.chat.completions.create(**asked, tool_choice=TOOL_CHOICE, stream=True))
+    deltas = [call for chunk in chunks if chunk.choices for call in chunk.choices[0].delta.tool_calls or ()]
+    assert {delta.index for delta in deltas} == {0}
+    assert deltas[0].id
+    assert deltas[0].function.name == "opening_hours"
+    assert set(json.loads("".join(delta.function.arguments or "" for delta in deltas))) == {"day"}
+
+
+def structured_output(served: Served) -> None:
+    served.say('{"name": "Big Ben", "year": 1859}')
+    with served.openai() as client:
+        answer = client.chat.completions.parse(**served.asked(max_tokens=200), response_format=Clock)
+    assert isinstance(answer.choices[0].message.parsed, Clock)
+
+
+def response_with_tool_call(served: Served) -> None:
+    served.say(CALL)
+    tool = {"type": "function", "strict": False, **TOOL["function"]}
+    with served.openai() as client:
+        answer = client.responses.create(
+            model=served.model,
+            input=MESSAGES[1]["content"],
+            tools=[tool],
+            tool_choice={"type": "function", "name": "opening_hours"},
+            max_output_tokens=100,
+        )
+    calls = [item for item in answer.output if item.type == "function_call"]
+    assert calls[0].name == "opening_hours"
+    assert set(json.loads(calls[0].arguments)) == {"day"}
+
+
+def message_tool_use(served: Served) -> None:
+    served.say(CALL, "It is open.")
+    function = TOOL["function"]
+    tool = {"name": function["name"], "input_schema": function["parameters"]}
+    asked = served.message(tools=[tool], max_tokens=100)
+    with served.anthropic() as client:
+        called = client.messages.create(**asked, tool_choice={"type": "tool", "name": "opening_hours"})
+        use = next(block for block in called.content if block.type == "tool_use")
+        result = {"type": "tool_result", "tool_use_id": use.id, "content": "10:00 to 18:00"}
+        asked["messages"] = [
+            *asked["messages"],
+            {"role": "assistant", "content": [block.model_dump(exclude_none=True) for block in called.content]},
+            {"role": "user", "content": [result]},
+        ]
+        answer = client.messages.create(**asked)
+    assert called.stop_reason == "tool_use"
+    assert set(use.input) == {"day"}
+    assert answer.content
+
+
 Check = Callable[[Served], None]
 
 _NEEDS: dict[Check, frozenset[Part]] = {
@@ -259,7 +413,16 @@ _NEEDS: dict[Check, frozenset[Part]] = {
     bad_request: frozenset({Part.CHECKS}),
     wrong_key: frozenset({Part.KEYS}),
     limit: frozenset({Part.KEYS}),
+    response: frozenset({Part.RESPONSES}),
+    response_stream: frozenset({Part.RESPONSES}),
+    response_stream_helper: frozenset({Part.RESPONSES}),
+    response_errors: frozenset({Part.RESPONSES, Part.CHECKS}),
+    tool_call: frozenset({Part.TOOLS}),
+    streamed_tool_call: frozenset({Part.TOOLS}),
+    structured_output: frozenset({Part.STRUCTURED}),
+    response_with_tool_call: frozenset({Part.RESPONSES, Part.TOOLS}),
     message: frozenset({Part.ANTHROPIC}),
+    message_tool_use: frozenset({Part.ANTHROPIC, Part.TOOLS}),
     message_comes_from_the_cache: frozenset({Part.ANTHROPIC}),
     message_stream: frozenset({Part.ANTHROPIC}),
     message_errors: frozenset({Part.ANTHROPIC, Part.CHECKS}),

@@ -30,8 +30,8 @@ class LocalGeneration:
         self._arrived: dict[int, _Arrived] = {}
         self._error: BackendError | None = None
         self._news = asyncio.Event()
-        self.prompt_logprobs: list[TokenLogprobs] = []
-        """Of the prompt's tokens but the first."""
+        self.prompt_logprobs: tuple[list[TokenLogprobs]] = ([],)
+        """Of the one prompt's tokens but the first."""
 
     @property
     def admission(self) -> Admission:
@@ -78,7 +78,7 @@ class LocalGeneration:
 
     def tell_prompt(self, start: int, logprobs: Sequence[TokenLogprobs]) -> None:
         """Enter what is told of the prompt from there on, in place of what was told before."""
-        self.prompt_logprobs[start:] = logprobs
+        self.prompt_logprobs[0][start:] = logprobs
 
     def push(
         self,

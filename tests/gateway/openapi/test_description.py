@@ -17,7 +17,7 @@ from gateway.app import create_app
 from gateway.model_files import ModelFiles
 from gateway.openapi.document import served_operations
 from gateway.settings import Settings
-from gateway.storage.store import open_store, prepare_database
+from gateway.storage.store import open_store
 from gateway.upstream.app import create_upstream_app, pool_of
 from tests.gateway.support.fake_backend import FakeBackend
 
@@ -34,8 +34,7 @@ async def app(
     """Each kind of gateway, with everything that it can have."""
     upstream = ["http://127.0.0.1:1"] if request.param == "upstream" else []
     settings = Settings(db=f"sqlite+aiosqlite:///{tmp_path}/prefixgate.db", admin_key="open-sesame", upstream=upstream)  # type: ignore[arg-type]
-    await prepare_database(settings)
-    store = open_store(settings)
+    store = open_store(settings)  # never used, so no tables
     if upstream:
         yield create_upstream_app(settings, pool_of(settings), store=store)
     else:

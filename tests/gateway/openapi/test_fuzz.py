@@ -56,12 +56,10 @@ def fuzz(server: EchoServer, tmp_path: Path) -> Callable[..., int]:
 
 
 def test_no_500_and_no_undescribed_answer(fuzz: Callable[..., int]) -> None:
-    assert fuzz("--phases=fuzzing", "--max-examples=6") >= 250
+    assert fuzz("--phases=fuzzing", "--max-examples=4") >= 150
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("phases", "least"), [("coverage", 3000), ("fuzzing", 2000)], ids=["every-bound", "at-random"]
-)
+@pytest.mark.parametrize(("phases", "least"), [("coverage", 3000), ("fuzzing", 2000)], ids=["every-bound", "at-random"])
 def test_no_500_and_no_undescribed_answer_in_5000_cases(fuzz: Callable[..., int], phases: str, least: int) -> None:
     assert fuzz(f"--phases={phases}", "--max-examples=50", "--continue-on-failure") >= least

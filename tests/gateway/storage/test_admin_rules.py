@@ -104,3 +104,25 @@ async def test_modes_outlive_a_database_that_is_gone_and_writes_are_503(gateway:
     answer = await gateway.admin.put(f"/rules/{RULE}", json={"mode": "on"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "database_unavailable")
     assert await fired(gateway) == "none"
+
+
+@pytest.mark.parametrize("path", ["chat/completions", "completions"])
+async def test_salt_narrows_the_cache_of_a_tenant_that_may_choose_one(gateway: Gateway, path: str) -> None:
+    mine, theirs = await gateway.make_key("acme"), await gateway.make_key("other")
+    choice = {"mode": "off", "tenant": "acme"}
+    assert (await gateway.admin.put("/rules/overwrite_client_salt", json=choice)).status_code == 200
+
+    async def num_cached(key: str, salt: str | None) -> int:
+        said = {"prompt": SUPPORT} if path == "completions" else {"messages": [{"role": "user", "content": SUPPORT}]}
+        answer = await gateway.admin.post(
+            f"http://gateway/v1/{path}",
+            json={"model": "tiny", **said, "cache_salt": salt},
+            headers={"authorization": f"Bearer {key}"},
+        )
+        return int(answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"])
+
+    salts = (None, "a", "b")
+    assert [await num_cached(mine, salt) for salt in salts] == [0, 0, 0]
+    assert min([await num_cached(mine, salt) for salt in salts]) > 0
+    first, *again = [await num_cached(theirs, salt) for salt in salts]  # theirs is dropped
+    assert (first, min(again) > 0) == (0, True)

@@ -202,6 +202,14 @@ async def test_pages_and_export_give_every_row_once(gateway: Gateway) -> None:
     assert (await gateway.admin.get("/requests/export?status=404")).text == ""
 
 
+async def test_several_answers_are_one_row(open_gateway: OpenGateway) -> None:
+    async with open_gateway(store_content=True) as gateway:
+        await gateway.chat(n=2)
+        kept = (await gateway.admin.get(f"/requests/{(await rows(gateway))[0]['request_id']}")).json()
+    assert kept["answer_text"].split("\n\n") == ["hello world, over the lazy dog"] * 2
+    assert kept["num_output_tokens"] == 2 * len(gateway.backend.reply)
+
+
 async def test_content_is_kept_only_where_it_was_asked_for(open_gateway: OpenGateway) -> None:
     async with open_gateway() as gateway:
         await gateway.chat(content="a secret")

@@ -34,9 +34,12 @@ class EchoServer:
     backend: FakeBackend
     tokenizer: Tokenizer
 
-    def say(self, text: str) -> None:
-        """Answer with a text from now on."""
-        self.backend.reply = [*self.tokenizer.encode(text).tolist(), EOS_ID]
+    def say(self, *texts: str) -> None:
+        """Give each text as the answer of one request; then the usual one again."""
+        self.backend.script.extend(self.tokens(text) for text in texts)
+
+    def tokens(self, text: str) -> list[int]:
+        return [*self.tokenizer.encode(text).tolist(), EOS_ID]
 
     def new_key(self, tenant: str, **limits: int) -> str:
         """Make a tenant with a key; from the first one on every request needs a key."""
@@ -71,9 +74,9 @@ class EchoServer:
 @contextlib.contextmanager
 def echo_server(files: ModelFiles, folder: Path) -> Iterator[EchoServer]:
     """Serve on a free port; the database lies in a folder."""
-    settings = Settings(db=f"sqlite+aiosqlite:///{folder}/prefixgate.db", admin_key=ADMIN_KEY)  # type: ignore[arg-type]
+    settings = Settings(db=f"sqlite+aiosqlite:///{folder}/prefixgate.db", admin_key=ADMIN_KEY, tool_template="hermes")  # type: ignore[arg-type]
     asyncio.run(prepare_database(settings))
-    backend, tokenizer = FakeBackend(), Tokenizer(files.tokenizer_file)
+    backend, tokenizer = FakeBackend(max_model_len=2048), Tokenizer(files.tokenizer_file)
 
     @contextlib.asynccontextmanager
     async def serving() -> AsyncIterator[EchoServer]:
@@ -82,5 +85,5 @@ def echo_server(files: ModelFiles, folder: Path) -> Iterator[EchoServer]:
             yield EchoServer(app, f"http://127.0.0.1:{port}", backend, tokenizer)
 
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(serving()) as server:
-        server.say("hello world, over the lazy dog")
+        backend.reply = server.tokens("hello world, over the lazy dog")
         yield server

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
@@ -28,6 +29,8 @@ class FakeBackend(FakeControl):
 
     reply: Sequence[int] = ()
     """Tokens of every answer; the end-of-sequence token, where wanted, among them."""
+    script: deque[Sequence[int]] = field(default_factory=deque)
+    """Replies of the next requests, one each; then `reply` again."""
     other_replies: Sequence[Sequence[int]] = ()
     """Of the answers to one request behind the first, by turns; empty: all say the same."""
     ends: bool = True
@@ -162,8 +165,11 @@ class FakeGeneration:
 
     def __init__(self, backend: FakeBackend, request: GenerationRequest, admission: Admission) -> None:
         self.admission = admission
+        self._scripted = backend.script.popleft() if backend.script else None
         num = request.sampling.num_prompt_logprobs
-        self.prompt_logprobs = [] if num is None else [logprobs_of(int(token), num) for token in request.token_ids[1:]]
+        self.prompt_logprobs = [
+            [] if num is None else [logprobs_of(int(token), num) for token in request.token_ids[1:]]
+        ]
         self._backend = backend
         self._request = request
         self._running = list(range(request.sampling.n))
@@ -195,10 +201,13 @@ class FakeGeneration:
 
     def _batch(self, choice: int, number: int) -> TokenBatch:
         backend, sampling = self._backend, self._request.sampling
+        if not backend.batch_size:
+            raise ValueError("a batch of nothing: a test wants a mistake of ours")
         others = backend.other_replies
-        whole = others[(choice - 1) % len(others)] if choice and others else backend.reply
+        whole = others[(choice - 1) % len(others)] if choice and others else self._scripted or backend.reply
         reply = list(whole)[: sampling.max_tokens]
-        start, stop = number * backend.batch_size, (number + 1) * backend.batch_size
+        start = range(0, max(1, len(reply)), backend.batch_size)[number]
+        stop = start + backend.batch_size
         tokens = reply[start:stop]
         last = "stop" if backend.ends and reply and len(reply) == len(whole) else "length"
         num = sampling.num_logprobs

@@ -39,6 +39,8 @@ class FakeControl:
     pins: dict[str, set[bytes]] = field(default_factory=dict)
     priorities: dict[str, tuple[int, float | None]] = field(default_factory=dict)
     """Handle -> level and seconds; none ever expires."""
+    prioritized: dict[str, HashedPrompt] = field(default_factory=dict)
+    """The same, with what is covered."""
     explained: dict[str, ExplainedRequest] = field(default_factory=dict)
     """By completion; a test may enter another one."""
     _last_id: str | None = None
@@ -50,6 +52,7 @@ class FakeControl:
         """As a new process does."""
         self.pins.clear()
         self.priorities.clear()
+        self.prioritized.clear()
         self._cached.clear()
 
     async def warm(self, prompt: HashedPrompt) -> WarmUp:
@@ -83,10 +86,12 @@ class FakeControl:
         if level < 1:
             raise RequestRejectedError(f"level: got {level}, wanted at least 1", param="level")
         self.priorities[handle] = (level, seconds)
+        self.prioritized[handle] = prompt
         return self._num_cached(prompt)
 
     async def end_priority(self, handle: str) -> bool:
         self._check_up()
+        self.prioritized.pop(handle, None)
         return self.priorities.pop(handle, None) is not None
 
     async def set_cache_options(
