@@ -180,9 +180,9 @@ class UpstreamPool:
         """
         if len(self.upstreams) == 1:
             return list(self.upstreams)
+        digest = hashlib.blake2b(key, digest_size=32).digest()
         num_up = sum(upstream.is_up for upstream in self.upstreams) or 1
         bound = FREE_REQUESTS + MAX_LOAD_RATIO * sum(upstream.num_in_flight for upstream in self.upstreams) / num_up
-        digest = hashlib.blake2b(key, digest_size=32).digest()
 
         def place(upstream: Upstream) -> tuple[bool, bool, bytes]:
             return not upstream.is_up, upstream.num_in_flight > bound, _weight(digest, upstream.name)
