@@ -92,12 +92,17 @@ _CHAT = body(
     **_SAMPLING,
     **_ANSWERS,
 )
-    user=TEXT,
+_PROMPT: Schema = {"type": "string", "minLength": 1}
+_PROMPT_TOKENS = array(whole(0, _INT32), least=1)
+_COMPLETION = body(
+    ("model", "prompt"),
+    model=ref("ModelName"),
+    prompt=any_of(_PROMPT, _PROMPT_TOKENS, array(any_of(_PROMPT, _PROMPT_TOKENS), least=1, most=bounds.MAX_ANSWERS)),
     echo=FLAG,
     add_special_tokens=FLAG,
     logprobs=any_of(whole(0, bounds.MAX_TOP_LOGPROBS), {"enum": [False]}),
     best_of=whole(1, bounds.MAX_ANSWERS),
-    **_ANSWERS,
+    user=TEXT,
     **_SAMPLING,
     **_ANSWERS,
 )
