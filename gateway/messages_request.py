@@ -76,6 +76,7 @@ def parse_count_request(body: bytes) -> tuple[str, Conversation]:
     if "model" not in fields:
         raise InvalidRequestError("model: missing, wanted the id of the served model", param="model")
     read_anthropic(fields)
+    _shows_thoughts(fields)
     return checks.text("model", fields["model"]), read_conversation(fields)
 
 

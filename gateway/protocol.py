@@ -1,4 +1,9 @@
-"""HTTP/1.1 as uvicorn speaks it, but for one thing: an upgrade that nobody offers is ignored.
+"""HTTP/1.1 as uvicorn speaks it, but for two things.
+
+What is written at once goes out at once: uvicorn writes the head of an answer and its body one by one, and each write is a
+system call, a packet, and a client that is woken.
+
+And an upgrade that nobody offers is ignored.
 
 Source: RFC 9110, 7.8: a server may ignore an Upgrade field and answer in HTTP/1.1. curl --http2 and Java's client send one
 with every first request.
@@ -6,10 +11,41 @@ with every first request.
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any, cast
+
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 _HOP_HEADERS = frozenset({b"connection", b"upgrade", b"http2-settings"})
+
+
+class JoinedWrites:
+    """A transport that writes once what it is given within one turn of the event loop; all else is the transport's."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._held: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        """Write, at the latest when the loop turns."""
+        if not self._held:
+            self._loop.call_soon(self._flush)
+        self._held.append(data)
+
+    def close(self) -> None:
+        """Close, once all is written."""
+        self._flush()
+        self._transport.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def _flush(self) -> None:
+        if self._held:
+            held, self._held = self._held, []
+            self._transport.write(held[0] if len(held) == 1 else b"".join(held))
 
 
 class HttpProtocol(HttpToolsProtocol):
@@ -17,6 +53,10 @@ class HttpProtocol(HttpToolsProtocol):
 
     The parser takes what follows such a head for the other protocol. uvicorn would drop it, the request's body with it.
     """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take a connection."""
+        super().connection_made(cast("asyncio.Transport", JoinedWrites(transport, self.loop)))
 
     def data_received(self, data: bytes) -> None:
         """Take bytes from the client."""

@@ -20,8 +20,10 @@ _DIAGNOSTICS = {
     "prompt_cache_options": body((), comparison_response_id=TEXT),
 }
 
+_FORMAT = body(("type",), type=one_of("text", "json_object", "json_schema"), json_schema=OBJECT)
+
 _SAMPLING: dict[str, Schema] = {
-    "max_tokens": whole(0, _INT32),
+    "max_tokens": whole(0, _INT32),  # 0 where a prompt is only scored
     "temperature": number(0, 2),
     "top_p": number(0, 1),
     "top_k": whole(-1, _INT32),
@@ -40,13 +42,14 @@ _SAMPLING: dict[str, Schema] = {
         "propertyNames": {"pattern": "^[0-9]{1,9}$"},
         "maxProperties": bounds.MAX_BIASES,
     },
+    "cache_salt": TEXT,
     **_DIAGNOSTICS,
 }
-
 _ANSWERS: dict[str, Schema] = {
     "n": whole(1, bounds.MAX_ANSWERS),
     "prompt_logprobs": whole(0, bounds.MAX_TOP_LOGPROBS),
-    "cache_salt": TEXT,
+    "response_format": _FORMAT,
+    "structured_outputs": OBJECT,
 }
 
 _TEXT_PART = body(("type", "text"), type=one_of("text"), text=TEXT)
@@ -85,8 +88,9 @@ _CHAT = body(
     continue_final_message=FLAG,
     chat_template_kwargs=OBJECT,
     reasoning_effort=TEXT,
-    **_ANSWERS,
+    user=TEXT,
     **_SAMPLING,
+    **_ANSWERS,
 )
 _PROMPT: Schema = {"type": "string", "minLength": 1}
 _PROMPT_TOKENS = array(whole(0, _INT32), least=1)
@@ -98,8 +102,9 @@ _COMPLETION = body(
     add_special_tokens=FLAG,
     logprobs=any_of(whole(0, bounds.MAX_TOP_LOGPROBS), {"enum": [False]}),
     best_of=whole(1, bounds.MAX_ANSWERS),
-    **_ANSWERS,
+    user=TEXT,
     **_SAMPLING,
+    **_ANSWERS,
 )
 
 _ANTHROPIC_TEXT = body(("type", "text"), type=one_of("text"), text=TEXT, cache_control=body((), ttl=one_of("5m", "1h")))

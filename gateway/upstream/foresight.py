@@ -10,7 +10,6 @@ import os
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import orjson
 
@@ -104,16 +103,15 @@ class Foresight:
         """Predict what an upstream will reuse of a chat; None: it cannot be told, for the prompt cannot be rendered."""
         try:
             written, num_new = await self._threads.run(num_bytes, self._write, conversation, identity)
-            tokenize = partial(self._renderer.tokenize, tenant=identity.tenant)
-            rendered = await self._threads.run(num_bytes, tokenize, written, num_new_chars=num_new)
+            arguments = (written, conversation, identity)
+            rendered, prompt = await self._threads.run(num_bytes, self._tokenize, *arguments, num_new_chars=num_new)
         except (GatewayError, BackendUnavailableError):
             return None
         except Exception:  # no chat fails because of what is only a guess
             logger.exception("a prompt could not be rendered")
             return None
-        if not len(rendered.token_ids):
+        if not len(prompt.token_ids):
             return None
-        prompt = self._hashed(rendered, conversation)
         return Foreseen(rendered, self.caches[upstream].predict(prompt), upstream, self.caches)
 
     def learn(self, foreseen: Foreseen, completion_id: str, num_reported: int | None, num_prompt: int | None) -> None:
@@ -139,6 +137,12 @@ class Foresight:
         self._renderer.check(conversation)
         written = self._renderer.write(conversation, max_model_len=self._model.max_model_len)
         return written, self._renderer.num_new_chars(written, tenant=identity.tenant)
+
+    def _tokenize(
+        self, written: WrittenPrompt, conversation: Conversation, identity: Identity
+    ) -> tuple[RenderedPrompt, HashedPrompt]:
+        rendered = self._renderer.tokenize(written, tenant=identity.tenant)
+        return rendered, self._hashed(rendered, conversation)
 
     def _hashed(self, rendered: RenderedPrompt, conversation: Conversation) -> HashedPrompt:
         token_ids = rendered.token_ids

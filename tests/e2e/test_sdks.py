@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.support.real_model import MODEL
-from tests.support.sdk_suite import Check, Part, Served, checks_for
+from tests.support.sdk_suite import Check, checks_for
+from tests.support.served import Part, Served
 from tests.support.server import Server
 
 pytestmark = pytest.mark.model

@@ -241,28 +241,6 @@ async def test_values_at_the_bounds_and_nulls_are_taken(client: httpx.AsyncClien
     assert (await client.post(PATH, json=chat(**fields))).status_code == 200
 
 
-@pytest.mark.parametrize(
-    "messages",
-    [
-        [{"role": role, "content": "hi"} for role in ("system", "developer", "user", "assistant")],
-        [USER, {"role": "assistant", "content": None, "tool_calls": [], "refusal": None}],
-        [{"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": "{}"}}]}],
-        [calls('{"a":' * 64 + "1" + "}" * 64)],
-        [calls("{" * 500)],
-        [calls('{"a": "' + "{" * 500 + '"}')],
-        [USER, {"role": "tool", "tool_call_id": "1", "content": [{"type": "text", "text": "4"}]}],
-        [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}],
-        [{"role": "user", "content": "", "name": "me"}],
-    ],
-)
-async def test_messages_of_every_form_are_taken(
-    backend: FakeBackend, model_files: ModelFiles, messages: list[object]
-) -> None:
-    backend.max_model_len = 4096
-    async with open_client(backend, model_files, tool_template="hermes") as client:
-        assert (await client.post(PATH, json=chat(messages=messages))).status_code == 200
-
-
 LIMITS: dict[str, tuple[dict[str, int], int, str | None, str | None, str]] = {
     # id: options, status, code, param, beginning of the message to the second of two chats
     "requests-per-minute": ({"requests_per_minute": 1}, 429, CODE, None, "requests_per_minute: this tenant may use 1 "),

@@ -27,6 +27,9 @@ def key(server: EchoServer) -> str:
 
 PLAIN = ("openai_chat.py", "openai_streaming.py", "openai_responses.py", "anthropic_messages.py")
 
+SCRIPTED = ("openai_tools.py", "openai_structured.py", "langchain_agent.py")
+"""The engine is told what to say."""
+
 
 @pytest.fixture(scope="module")
 def printed(server: EchoServer, key: str) -> dict[str, str]:
@@ -60,11 +63,13 @@ def test_anthropic_messages(printed: dict[str, str]) -> None:
     assert not lines[3].endswith(" 0")
 
 
-def test_tools_and_an_agent_that_loops_over_two(server: EchoServer, key: str) -> None:
+def test_tools_structured_output_and_an_agent_that_loops_over_two_tools(server: EchoServer, key: str) -> None:
     prices = call("ticket_price", visitor="adult") + call("ticket_price", visitor="child")
     server.say(call("opening_hours", day="Sunday"), "It is open from 10 to 18.")
+    server.say('{"name": "Old Tom", "year": 1788, "runs": true}')
     server.say(prices, call("add", first=12, second=5), "They pay 17 euros.")
-    printed = run_examples("openai_tools.py", "langchain_agent.py", url=server.url, model="tiny", api_key=key)
+    printed = run_examples(*SCRIPTED, url=server.url, model="tiny", api_key=key)
+    assert printed["openai_structured.py"] == "Old Tom, 1788, runs\n"
     assert printed["openai_tools.py"].splitlines() == [
         'opening_hours({"day": "Sunday"}) -> 10:00 to 18:00',
         "It is open from 10 to 18.",
@@ -86,7 +91,7 @@ def test_curl(server: EchoServer, key: str) -> None:
 
 def test_every_example_is_short_and_known_here() -> None:
     names = {path.name for path in FOLDER.iterdir() if path.suffix in (".py", ".sh")}
-    assert names == {*PLAIN, "openai_tools.py", "openai_structured.py", "langchain_agent.py", "curl.sh"}
+    assert names == {*PLAIN, *SCRIPTED, "curl.sh"}
     assert all(len((FOLDER / name).read_text().splitlines()) <= 60 for name in names)
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from gateway.model_files import ModelFiles
 from tests.gateway.support.echo_server import echo_server
-from tests.support.sdk_suite import Check, Part, Served, checks_for
+from tests.support.sdk_suite import Check, checks_for
+from tests.support.served import Part, Served
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +24,6 @@ def served(model_files: ModelFiles, tmp_path_factory: pytest.TempPathFactory) ->
         )
 
 
-@pytest.mark.parametrize("check", checks_for(*set(Part) - {Part.STRUCTURED}))
+@pytest.mark.parametrize("check", checks_for(*Part))
 def test_sdk(check: Check, served: Served) -> None:
     check(served)

@@ -10,107 +10,13 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
-from enum import Enum, auto
 from typing import Any
 
-import anthropic
 import openai
 import pytest
-from pydantic import BaseModel, Field
 
-MESSAGES: list[Any] = [
-    {"role": "system", "content": "You are the friendly guide of a small museum of clocks."},
-    {"role": "user", "content": "Name the capital of France."},
-]
-TOOL: Any = {
-    "type": "function",
-    "function": {
-        "name": "opening_hours",
-        "description": "When the museum is open.",
-        "parameters": {
-            "type": "object",
-            "properties": {"day": {"enum": ["saturday", "sunday"]}},
-            "required": ["day"],
-            "additionalProperties": False,
-        },
-    },
-}
-TOOL_CHOICE: Any = {"type": "function", "function": {"name": "opening_hours"}}
-CALL = '<tool_call>\n{"name": "opening_hours", "arguments": {"day": "sunday"}}\n</tool_call>'
-"""As models write it that were trained on Hermes' form."""
-
-
-class Clock(BaseModel):
-    name: str = Field(max_length=20)
-    year: int = Field(ge=1000, le=2000)
-
-
-_ENDS = {"stop", "length"}
-_MAX_TOKENS = 24
-
-
-class Part(Enum):
-    """What a server may be able to do beside chats through OpenAI's SDK."""
-
-    COMPLETIONS = auto()
-    ANTHROPIC = auto()
-    RESPONSES = auto()
-    TOOLS = auto()
-    """It can be made to call a tool."""
-    STRUCTURED = auto()
-    """It can be held to a schema."""
-    CHECKS = auto()
-    """It refuses values out of bounds and other models than its own."""
-    KEYS = auto()
-    """It needs the key that it was given."""
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """A server that runs."""
-
-    url: str
-    """Without `/v1`."""
-    model: str
-    api_key: str = "none"
-    limited_key: str | None = None
-    """Good for one request a minute; None: the server has no limits to try."""
-    say: Callable[..., None] = lambda *texts: None
-    """Has an echo engine give texts, each as one answer. A model says what it likes, within a grammar."""
-
-    def openai(self, **options: Any) -> openai.OpenAI:
-        """Connect, without retries."""
-        return openai.OpenAI(**{"base_url": f"{self.url}/v1", "api_key": self.api_key, "max_retries": 0, **options})
-
-    def async_openai(self) -> openai.AsyncOpenAI:
-        """Connect, without retries."""
-        return openai.AsyncOpenAI(base_url=f"{self.url}/v1", api_key=self.api_key, max_retries=0)
-
-    def anthropic(self, **options: Any) -> anthropic.Anthropic:
-        """Connect, without retries."""
-        return anthropic.Anthropic(**{"base_url": self.url, "api_key": self.api_key, "max_retries": 0, **options})
-
-    def asked(self, **fields: Any) -> dict[str, Any]:
-        """The arguments of a short chat."""
-        return {"model": self.model, "messages": MESSAGES, "max_tokens": _MAX_TOKENS, "temperature": 0, **fields}
-
-    def message(self, **fields: Any) -> dict[str, Any]:
-        """The same as Anthropic has it."""
-        system, *turns = MESSAGES
-        return {
-            "model": self.model,
-            "system": system["content"],
-            "messages": turns,
-            "max_tokens": _MAX_TOKENS,
-            **fields,
-        }
-
-    def response(self, **fields: Any) -> dict[str, Any]:
-        """The same as OpenAI's Responses have it."""
-        system, *turns = MESSAGES
-        asked = {"model": self.model, "instructions": system["content"], "input": turns, "temperature": 0}
-        return {**asked, "max_output_tokens": _MAX_TOKENS, **fields}
+from tests.support import sdk_anthropic
+from tests.support.served import CALL, ENDS, MAX_TOKENS, MESSAGES, TOOL, TOOL_CHOICE, Clock, Part, Served
 
 
 def chat(served: Served) -> None:
@@ -119,8 +25,8 @@ def chat(served: Served) -> None:
     choice, usage = answer.choices[0], answer.usage
     assert (answer.object, answer.model, choice.message.role) == ("chat.completion", served.model, "assistant")
     assert choice.message.content
-    assert choice.finish_reason in _ENDS
-    assert 0 < usage.completion_tokens <= _MAX_TOKENS
+    assert choice.finish_reason in ENDS
+    assert 0 < usage.completion_tokens <= MAX_TOKENS
     assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens
 
 
@@ -145,7 +51,7 @@ def stream(served: Served) -> None:
     assert len({chunk.id for chunk in chunks}) == 1
     assert chunks[0].choices[0].delta.role == "assistant"
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
-    assert next(c.choices[0].finish_reason for c in chunks if c.choices and c.choices[0].finish_reason) in _ENDS
+    assert next(c.choices[0].finish_reason for c in chunks if c.choices and c.choices[0].finish_reason) in ENDS
 
 
 def stream_with_usage(served: Served) -> None:
@@ -226,60 +132,6 @@ def limit(served: Served) -> None:
     assert int(caught.value.response.headers["retry-after"]) > 0
 
 
-def message(served: Served) -> None:
-    with served.anthropic() as client:
-        answer = client.messages.create(**served.message())
-        counted = client.messages.count_tokens(**{k: v for k, v in served.message().items() if k != "max_tokens"})
-    usage = answer.usage
-    assert (answer.type, answer.role, answer.model) == ("message", "assistant", served.model)
-    assert answer._request_id
-    assert answer.content[0].text
-    assert answer.stop_reason in {"end_turn", "max_tokens"}
-    num_prompt_tokens = usage.input_tokens + usage.cache_creation_input_tokens + usage.cache_read_input_tokens
-    assert num_prompt_tokens == counted.input_tokens
-    assert 0 < usage.output_tokens <= _MAX_TOKENS
-
-
-def message_comes_from_the_cache(served: Served) -> None:
-    with served.anthropic() as client:
-        client.messages.create(**served.message())
-        assert client.messages.create(**served.message()).usage.cache_read_input_tokens > 0
-
-
-def message_stream(served: Served) -> None:
-    with served.anthropic() as client:
-        kinds = [event.type for event in client.messages.create(**served.message(), stream=True)]
-        with client.messages.stream(**served.message()) as answer:
-            text = "".join(answer.text_stream)
-            assert answer.get_final_message().content[0].text == text
-    assert text
-    assert [kinds[0], kinds[-2], kinds[-1]] == ["message_start", "message_delta", "message_stop"]
-    assert "content_block_delta" in kinds
-
-
-def message_errors(served: Served) -> None:
-    with served.anthropic() as client:
-        with pytest.raises(anthropic.BadRequestError, match="max_tokens") as caught:
-            client.messages.create(**served.message(max_tokens=0))
-        assert caught.value.body["error"]["type"] == "invalid_request_error"
-        with pytest.raises(anthropic.NotFoundError):
-            client.messages.create(**served.message(model="no-such-model"))
-
-
-def message_wrong_key(served: Served) -> None:
-    with served.anthropic(api_key="wrong") as client, pytest.raises(anthropic.AuthenticationError):
-        client.messages.create(**served.message())
-
-
-def message_limit(served: Served) -> None:
-    with served.anthropic(api_key=served.limited_key) as client:
-        with contextlib.suppress(anthropic.RateLimitError):  # a check before may have taken the one that is allowed
-            client.messages.create(**served.message())
-        with pytest.raises(anthropic.RateLimitError) as caught:
-            client.messages.create(**served.message())
-    assert int(caught.value.response.headers["retry-after"]) > 0
-
-
 def response(served: Served) -> None:
     with served.openai() as client:
         answer = client.responses.create(**served.response())
@@ -293,7 +145,7 @@ def response(served: Served) -> None:
     assert answer.status in {"completed", "incomplete"}
     assert answer.output_text
     assert answer.usage.input_tokens == chat.usage.prompt_tokens
-    assert 0 < answer.usage.output_tokens <= _MAX_TOKENS
+    assert 0 < answer.usage.output_tokens <= MAX_TOKENS
     assert again.usage.input_tokens_details.cached_tokens > 0
 
 
@@ -377,26 +229,6 @@ def response_with_tool_call(served: Served) -> None:
     assert set(json.loads(calls[0].arguments)) == {"day"}
 
 
-def message_tool_use(served: Served) -> None:
-    served.say(CALL, "It is open.")
-    function = TOOL["function"]
-    tool = {"name": function["name"], "input_schema": function["parameters"]}
-    asked = served.message(tools=[tool], max_tokens=100)
-    with served.anthropic() as client:
-        called = client.messages.create(**asked, tool_choice={"type": "tool", "name": "opening_hours"})
-        use = next(block for block in called.content if block.type == "tool_use")
-        result = {"type": "tool_result", "tool_use_id": use.id, "content": "10:00 to 18:00"}
-        asked["messages"] = [
-            *asked["messages"],
-            {"role": "assistant", "content": [block.model_dump(exclude_none=True) for block in called.content]},
-            {"role": "user", "content": [result]},
-        ]
-        answer = client.messages.create(**asked)
-    assert called.stop_reason == "tool_use"
-    assert set(use.input) == {"day"}
-    assert answer.content
-
-
 Check = Callable[[Served], None]
 
 _NEEDS: dict[Check, frozenset[Part]] = {
@@ -421,13 +253,13 @@ _NEEDS: dict[Check, frozenset[Part]] = {
     streamed_tool_call: frozenset({Part.TOOLS}),
     structured_output: frozenset({Part.STRUCTURED}),
     response_with_tool_call: frozenset({Part.RESPONSES, Part.TOOLS}),
-    message: frozenset({Part.ANTHROPIC}),
-    message_tool_use: frozenset({Part.ANTHROPIC, Part.TOOLS}),
-    message_comes_from_the_cache: frozenset({Part.ANTHROPIC}),
-    message_stream: frozenset({Part.ANTHROPIC}),
-    message_errors: frozenset({Part.ANTHROPIC, Part.CHECKS}),
-    message_wrong_key: frozenset({Part.ANTHROPIC, Part.KEYS}),
-    message_limit: frozenset({Part.ANTHROPIC, Part.KEYS}),
+    sdk_anthropic.message: frozenset({Part.ANTHROPIC}),
+    sdk_anthropic.message_tool_use: frozenset({Part.ANTHROPIC, Part.TOOLS}),
+    sdk_anthropic.message_comes_from_the_cache: frozenset({Part.ANTHROPIC}),
+    sdk_anthropic.message_stream: frozenset({Part.ANTHROPIC}),
+    sdk_anthropic.message_errors: frozenset({Part.ANTHROPIC, Part.CHECKS}),
+    sdk_anthropic.message_wrong_key: frozenset({Part.ANTHROPIC, Part.KEYS}),
+    sdk_anthropic.message_limit: frozenset({Part.ANTHROPIC, Part.KEYS}),
 }
 
 

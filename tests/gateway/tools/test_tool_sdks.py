@@ -1,4 +1,4 @@
-"""Tools through the providers' real SDKs and LangChain, on a backend that says what is written here."""
+"""Tools through the providers' real SDKs, on a backend that says what is written here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from gateway.tokenizer import Tokenizer
 from tests.gateway.support.scripted import ScriptedBackend
 from tests.gateway.support.server import running
 from tests.gateway.tools.test_calls import OTHER, SCHEMA, TOOL, TWO, USER
-from tests.support.examples import run_example
 
 ASK: dict[str, Any] = {"model": "tiny", "messages": [USER], "tools": [TOOL, OTHER]}
 MESSAGE: dict[str, Any] = {
@@ -100,26 +99,3 @@ async def test_anthropic(url: str) -> None:
         async with client.messages.stream(**MESSAGE) as events:
             final = await events.get_final_message()
         assert (final.stop_reason, final.content[1].input) == ("tool_use", {"at": 5})
-
-
-def called(name: str, arguments: str) -> str:
-    return f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>'
-
-
-async def test_langchain_runs_an_agent_loop_with_two_tools(url: str, backend: ScriptedBackend) -> None:
-    prices = [called("ticket_price", f'{{"visitor": "{visitor}"}}') for visitor in ("adult", "child")]
-    backend.say("\n".join(prices), called("add", '{"first": 12, "second": 5}'), "They pay 17 euros.")
-    printed = await asyncio.to_thread(run_example, "langchain_agent.py", url=url, model="tiny")
-    assert printed.splitlines() == [
-        "ticket_price({'visitor': 'adult'}) -> 12",
-        "ticket_price({'visitor': 'child'}) -> 5",
-        "add({'first': 12, 'second': 5}) -> 17",
-        "They pay 17 euros.",
-    ]
-
-
-async def test_example_of_openai_tools(url: str, backend: ScriptedBackend) -> None:
-    backend.say(called("opening_hours", '{"day": "Sunday"}'), "Until six.")
-    printed = await asyncio.to_thread(run_example, "openai_tools.py", url=url, model="tiny")
-    assert printed.splitlines() == ['opening_hours({"day": "Sunday"}) -> 10:00 to 18:00', "Until six."]
-    assert "opening_hours" in (backend.requests[0].sampling.grammar or "")

@@ -1,0 +1,1 @@
+"""The gateway in front of an engine that is not ours."""
