@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 import secrets
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gateway.answer_pieces import Piece, Text
 from gateway.errors import InvalidRequestError
+from gateway.model_files import ModelFilesError
+from gateway.tokenizer import Tokenizer
 from gateway.tools import thoughts
 from gateway.tools.call_grammar import TokenOf, call_grammar
 from gateway.tools.call_parser import CallParser
 from gateway.tools.choice import ToolChoice
 from gateway.tools.formats import FORMATS, CallFormat, format_of
 from gateway.tools.thoughts import ThoughtParser
+
+if TYPE_CHECKING:
+    from gateway.tools.response_template import ResponseForm
 
 _ALPHANUMERIC = "0123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -28,25 +34,42 @@ class AnswerForm:
     """None: what it writes for calls is not known here, and stays text."""
     has_thoughts: bool = False
     token_of: TokenOf = lambda _: None
+    response: ResponseForm | None = None
+    """Reads all of it, and the others only tell what a grammar shall let the model write; None: there is none."""
+    marks: Collection[str] = ()
+    """Texts that are no text of an answer; where they are special tokens, they have to be seen all the same."""
 
     @classmethod
-    def of(cls, template: str, token_of: TokenOf, *, tool_parser: str = "auto", reasoning: str = "auto") -> AnswerForm:
-        """Learn it from a chat template, where the operator does not say.
+    def of(
+        cls,
+        template: str,
+        tokenizer: Tokenizer,
+        response_template: Any = None,
+        *,
+        tool_parser: str = "auto",
+        reasoning: str = "auto",
+    ) -> AnswerForm:
+        """Learn it from what comes with the model, where the operator does not say.
 
         Args:
-            template: its source.
-            token_of: the model's special tokens by their texts.
+            template: the chat template's source.
+            tokenizer: of the model.
+            response_template: of the tokenizer's configuration.
             tool_parser: `auto`, `none` or the name of a format.
             reasoning: `auto` or `none`.
+
+        Raises: ModelFilesError: the response template cannot be used.
         """
         name = format_of(template) if tool_parser == "auto" else tool_parser
-        return cls(FORMATS.get(name or ""), reasoning == "auto" and thoughts.are_printed_by(template), token_of)
-
-    @property
-    def marks(self) -> Collection[str]:
-        """Texts that are no text of an answer; where they are special tokens, they have to be seen all the same."""
-        calls = (self.calls.opening, self.calls.closing) if self.calls else ()
-        return {*calls, *((thoughts.OPENING, thoughts.CLOSING) if self.has_thoughts else ())} - {""}
+        calls, has_thoughts = FORMATS.get(name or ""), reasoning == "auto" and thoughts.are_printed_by(template)
+        if response_template is not None and tool_parser == "auto":
+            response = _response_form(response_template, has_thoughts=reasoning == "auto")
+            marks = response.marks(tokenizer.special_texts)
+            return cls(calls, has_thoughts, tokenizer.special_id, response, marks)
+        marks = {*((calls.opening, calls.closing) if calls else ())} - {""}
+        if has_thoughts:
+            marks |= {thoughts.OPENING, thoughts.CLOSING}
+        return cls(calls, has_thoughts, tokenizer.special_id, marks=marks)
 
     def reading(
         self, choice: ToolChoice, tools: Sequence[Mapping[str, Any]], prompt_end: Callable[[], str]
@@ -69,7 +92,7 @@ class AnswerForm:
                 param="tool_choice",
             )
         calls = self.calls if names and choice.may_call else None
-        if calls is None and not self.has_thoughts:
+        if self.response is None and calls is None and not self.has_thoughts:
             return None
         is_begun = self.has_thoughts and thoughts.is_begun_by(prompt_end())
         grammar = None
@@ -77,7 +100,18 @@ class AnswerForm:
             wanted = [tool for tool in tools if choice.name in (None, tool["function"]["name"])]
             thinking = "begun" if is_begun else "may" if self.has_thoughts else "none"
             grammar = call_grammar(calls, wanted, self.token_of, is_parallel=choice.is_parallel, thinking=thinking)
-        return Reading(self, calls, frozenset(names), None if choice.is_parallel else 1, is_begun, grammar)
+        max_calls = None if choice.is_parallel else 1
+        begin = None
+        if self.response is not None:
+            begin = functools.partial(
+                self.response.reader,
+                prompt_end(),
+                tools,
+                _id_maker(self.calls.id_chars if self.calls else 0),
+                has_calls=bool(names) and choice.may_call,
+                max_calls=max_calls,
+            )
+        return Reading(self, calls, frozenset(names), max_calls, is_begun, grammar, begin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +127,36 @@ class Reading:
     """The prompt ends within a thought."""
     grammar: str | None
     """What makes the answer a call; None: the model may choose."""
+    begin: Callable[[], Reader] | None = None
+    """Begins to read as the model's response template says; None: it has none."""
 
-    def reader(self, *, is_whole: bool) -> AnswerReader:
+    def reader(self, *, is_whole: bool) -> Reader:
         """Begin to read an answer; `is_whole`: nobody sees it before its end."""
+        if self.begin is not None:
+            return self.begin()
         calls = None
         if self.calls is not None:
             new_id = _id_maker(self.calls.id_chars)
             calls = CallParser(self.calls, self.tools, new_id, max_calls=self.max_calls, is_whole=is_whole)
         return AnswerReader(ThoughtParser(is_begun=self.is_begun) if self.form.has_thoughts else None, calls)
+
+
+class Reader(Protocol):
+    """Reads one answer."""
+
+    @property
+    def num_calls(self) -> int:
+        """So many have begun."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more is wanted."""
+
+    def push(self, text: str) -> list[Piece]:
+        """Take more text, give what is certain now."""
+
+    def flush(self) -> list[Piece]:
+        """Give what is left when no more text comes."""
 
 
 class AnswerReader:
@@ -134,6 +190,18 @@ class AnswerReader:
         if calls is None:
             return pieces
         return [read for piece in pieces for read in (calls.push(piece.text) if isinstance(piece, Text) else [piece])]
+
+
+def _response_form(spec: Any, *, has_thoughts: bool) -> ResponseForm:
+    try:
+        from gateway.tools.response_template import ResponseForm  # loads transformers
+
+        return ResponseForm.of(spec, has_thoughts=has_thoughts)
+    except (ImportError, ValueError) as error:
+        raise ModelFilesError(
+            f"tokenizer_config.json: response_template: {error}; serve with --tool-parser hermes, llama3, mistral or none "
+            "to do without it"
+        ) from error
 
 
 def _id_maker(num_chars: int) -> Callable[[], str]:

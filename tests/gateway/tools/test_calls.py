@@ -215,9 +215,13 @@ async def test_a_named_tool_that_is_none_of_them_is_named(client: httpx.AsyncCli
 
 
 @contextlib.asynccontextmanager
-async def open_special(folder: Path, template: str, *texts: str, **settings: Any) -> AsyncIterator[tuple[Any, Any]]:
+async def open_special(
+    folder: Path, template: str, *texts: str, config: dict[str, Any] | None = None, **settings: Any
+) -> AsyncIterator[tuple[Any, Any]]:
     """A model whose marks are special tokens."""
     write_model(folder, template=template)
+    if config is not None:
+        (folder / "tokenizer_config.json").write_text(json.dumps(config))
     marks = ["<|end|>", "<|turn|>", "<|stop|>", "<think>", "</think>", "<tool_call>", "</tool_call>"]
     write_tokenizer(folder / "tokenizer.json", "bytes", special_tokens=[*marks])
     files = ModelFiles.from_folder(folder, "tiny")
