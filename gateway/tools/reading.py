@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from gateway.answer_pieces import Piece, Text
 from gateway.errors import InvalidRequestError
 from gateway.model_files import ModelFilesError
+from gateway.structure.grammar import Structure
 from gateway.tokenizer import Tokenizer
 from gateway.tools import thoughts
-from gateway.tools.call_grammar import TokenOf, call_grammar
+from gateway.tools.call_grammar import TokenOf, call_grammar, is_strict, strict_grammar
 from gateway.tools.call_parser import CallParser
 from gateway.tools.choice import ToolChoice
 from gateway.tools.formats import FORMATS, CallFormat, format_of
@@ -72,7 +73,11 @@ class AnswerForm:
         return cls(calls, has_thoughts, tokenizer.special_id, marks=marks)
 
     def reading(
-        self, choice: ToolChoice, tools: Sequence[Mapping[str, Any]], prompt_end: Callable[[], str]
+        self,
+        choice: ToolChoice,
+        tools: Sequence[Mapping[str, Any]],
+        prompt_end: Callable[[], str],
+        structure: Structure | None = None,
     ) -> Reading | None:
         """Tell how the answer to one prompt is to be read; None: all of it is text.
 
@@ -80,6 +85,7 @@ class AnswerForm:
             choice: of tools.
             tools: that there are, as OpenAI's clients send them.
             prompt_end: gives the last characters of the prompt.
+            structure: that the answer must have where it is no call.
 
         Raises: InvalidRequestError: a call is asked for that cannot be.
         """
@@ -95,11 +101,8 @@ class AnswerForm:
         if self.response is None and calls is None and not self.has_thoughts:
             return None
         is_begun = self.has_thoughts and thoughts.is_begun_by(prompt_end())
-        grammar = None
-        if calls is not None and choice.must_call:
-            wanted = [tool for tool in tools if choice.name in (None, tool["function"]["name"])]
-            thinking = "begun" if is_begun else "may" if self.has_thoughts else "none"
-            grammar = call_grammar(calls, wanted, self.token_of, is_parallel=choice.is_parallel, thinking=thinking)
+        thinking = "begun" if is_begun else "may" if self.has_thoughts else "none"
+        grammar = None if calls is None else self._grammar(calls, choice, tools, structure, thinking)
         max_calls = None if choice.is_parallel else 1
         begin = None
         if self.response is not None:
@@ -113,6 +116,37 @@ class AnswerForm:
             )
         return Reading(self, calls, frozenset(names), max_calls, is_begun, grammar, begin)
 
+    def _grammar(
+        self,
+        calls: CallFormat,
+        choice: ToolChoice,
+        tools: Sequence[Mapping[str, Any]],
+        structure: Structure | None,
+        thinking: str,
+    ) -> Structure | None:
+        """Write what the answer must look like so that its calls are right; None: they are the model's business."""
+        if choice.must_call:
+            wanted = [tool for tool in tools if choice.name in (None, tool["function"]["name"])]
+            written = call_grammar(calls, wanted, self.token_of, is_parallel=choice.is_parallel, thinking=thinking)
+            return Structure(written, "tools")
+        if calls.may_be_bare:  # a call that begins like any object cannot be told from it in time
+            return None
+        if structure is not None:
+            if not structure.is_json:
+                return None
+            written = call_grammar(
+                calls,
+                tools,
+                self.token_of,
+                is_parallel=choice.is_parallel,
+                thinking=thinking,
+                instead=structure.grammar,
+            )
+            return Structure(written, f"{structure.field} with tools")
+        if any(map(is_strict, tools)):
+            return Structure(strict_grammar(calls, tools, self.token_of, thinking=thinking), "tools")
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -125,8 +159,8 @@ class Reading:
     max_calls: int | None
     is_begun: bool
     """The prompt ends within a thought."""
-    grammar: str | None
-    """What makes the answer a call; None: the model may choose."""
+    structure: Structure | None
+    """What makes its calls right, in place of the structure that was asked for; None: nothing does."""
     begin: Callable[[], Reader] | None = None
     """Begins to read as the model's response template says; None: it has none."""
 

@@ -288,3 +288,40 @@ async def test_a_call_is_remembered_under_the_id_that_a_rule_gives_it(
         tidy = {name: value for name, value in returned.items() if name != "refusal"}
         answer = await client.post(CHAT, json=chat(tidy, result))
     assert answer.headers["x-prefixgate-cache"].endswith("rules=echo_repair")
+
+
+STRICT = {"type": "function", "function": {**TOOL["function"], "strict": True}}
+FORMAT = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "begins", "field"),
+    [
+        ({"response_format": FORMAT}, '{"grammars":[{"lark_grammar":"start: (@instead | opening', "response_format"),
+        ({"response_format": FORMAT, "tool_choice": "required"}, "start: opening", "tools"),
+        ({"response_format": FORMAT, "tool_choice": "none"}, '{"grammars":[{"json_schema"', "response_format"),
+        ({"structured_outputs": {"regex": "a+"}}, "start: /a+/", "structured_outputs"),
+        ({"tools": [STRICT, OTHER]}, "start: (before", "tools"),
+        ({"tools": [STRICT], "tool_choice": "none"}, None, "grammar"),
+        ({}, None, "grammar"),
+    ],
+)
+async def test_what_answers_are_held_to(
+    client: httpx.AsyncClient, backend: ScriptedBackend, fields: dict[str, Any], begins: str | None, field: str
+) -> None:
+    await ask(client, chat(**fields))
+    sampling = backend.requests[-1].sampling
+    assert (sampling.grammar is None) == (begins is None)
+    assert (sampling.grammar or "").startswith(begins or "")
+    assert sampling.grammar_field.startswith(field)
+
+
+async def test_strict_tools_are_held_to_in_every_endpoint(client: httpx.AsyncClient, backend: ScriptedBackend) -> None:
+    await ask(client, chat(tools=[STRICT]))
+    wanted = backend.requests[-1].sampling.grammar
+    tool = {"name": "look", "description": "Looks.", "input_schema": SCHEMA, "strict": True}
+    await ask(client, message(tools=[tool]), MESSAGES)
+    assert backend.requests[-1].sampling.grammar == wanted
+    body = {"model": "tiny", "input": "hi", "tools": [{"type": "function", **STRICT["function"]}]}
+    await ask(client, body, "/v1/responses")
+    assert backend.requests[-1].sampling.grammar == wanted
