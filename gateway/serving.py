@@ -283,7 +283,7 @@ class Serving(Generic[RequestT]):
             async for choice, said in answers:
                 if choice not in begun:
                     begun.add(choice)
-                    held += wire.first(choice)
+                    held += wire.first(choice, said)
                 held += wire.end(choice, said) if isinstance(said, AnswerEnd) else wire.piece(choice, said)
                 if held and not isinstance(said, AnswerEnd):
                     await task.stream.write(held)
@@ -346,7 +346,7 @@ def _note_end(task: _Task[RequestT], answers: Answers, gathering: Gathering) -> 
     entry.status = 200
     entry.finish_reason = answers.finish_reason
     if entry.request_body is not None:
-        entry.answer_text = "\n\n".join(answer.text for answer in gathering.answers())
+        entry.answer_text = "\n\n".join(answer.as_text() for answer in gathering.answers())
 
 
 def _give_back(task: _Task[RequestT], answers: Answers) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from gateway.answer_pieces import AnswerEnd, Call, WholeAnswer
 from gateway.app import create_app
 from gateway.model_files import ModelFiles
 from gateway.normalize.registry import RuleRegistry
@@ -102,6 +103,24 @@ async def test_calls_stream_by_index_and_in_fragments(client: httpx.AsyncClient,
     assert len(fragments) > 2
     assert "".join(chunk["delta"].get("content") or "" for chunk in chunks) == "Let me look."
     assert chunks[-1]["finish_reason"] == "tool_calls"
+
+
+async def test_a_stream_of_calls_alone_has_no_content(client: httpx.AsyncClient, backend: ScriptedBackend) -> None:
+    for said, content in ((CALL, None), ("Hi" + CALL, ""), ("Hi", "")):
+        backend.say(said)
+        first = (await stream(client, chat()))[0]["choices"][0]["delta"]
+        assert first == {"role": "assistant", "content": content, "refusal": None}
+
+
+def test_calls_are_printed_for_the_request_log() -> None:
+    calls = [Call("a", "look", '{"at": 5}'), Call("b", "stop", "{}")]
+    ended, printed = (
+        AnswerEnd("tool_calls", None, 9),
+        '{"name": "look", "arguments": {"at": 5}}\n{"name": "stop", "arguments": {}}',
+    )
+    assert WholeAnswer(ended, calls=calls).as_text() == printed
+    assert WholeAnswer(ended, "Hi", calls=calls).as_text() == f"Hi\n{printed}"
+    assert (WholeAnswer(ended, "Hi").as_text(), WholeAnswer(ended).as_text()) == ("Hi", "")
 
 
 async def test_calls_of_anthropic(client: httpx.AsyncClient, backend: ScriptedBackend) -> None:
