@@ -53,7 +53,7 @@ class Answer:
         self.is_over = False
         self._detokenizer = Detokenizer(tokenizer, reading.form.marks if reading else ())
         self._reader = reading.reader(is_whole=is_whole) if reading else None
-        self._stops = StopMatcher(stops)
+        self._stops = StopMatcher(stops) if stops else None
         self._tokenizer = tokenizer
         self._next_turn = next_turn
         self._texts: list[str] = []
@@ -116,17 +116,19 @@ class Answer:
         )
         if batch.finish_reason:
             text += self._detokenizer.flush()
-        scan = self._stops.push(text)
-        if scan.stopped:
-            self.finish_reason, self.stop = "stop", scan.stop
-            return scan.text, True
+        if self._stops is not None:
+            scan = self._stops.push(text)
+            if scan.stopped:
+                self.finish_reason, self.stop = "stop", scan.stop
+                return scan.text, True
+            text = scan.text + self._stops.flush() if batch.finish_reason else scan.text
         if batch.finish_reason:
             self.finish_reason = batch.finish_reason
             if self._logprobs is not None:
                 self._logprobs.end()
             self._is_cut = batch.finish_reason != "stop"
-            return scan.text + self._stops.flush(), True
-        return scan.text, False
+            return text, True
+        return text, False
 
     def _push_each(self, token_ids: Sequence[int], logprobs: Sequence[TokenLogprobs]) -> str:
         """Detokenize token by token, to know which text is whose."""

@@ -84,15 +84,15 @@ class Answers:
             return
         if self._tokens is not None and batch.choice == 0:
             self._tokens += batch.token_ids
-        now = self._clock()
+        now, metrics = self._clock(), self._metrics
         last_batch_at = self._last_batch_at.get(batch.choice)
-        if self.first_token_seconds is None:
+        if last_batch_at is not None:
+            metrics.token_seconds.observe((now - last_batch_at) / num_tokens)
+        elif self.first_token_seconds is None:
             self.first_token_seconds = now - self._arrived_at
-            self._metrics.first_token_seconds.observe(self.first_token_seconds)
-        elif last_batch_at is not None:
-            self._metrics.token_seconds.observe((now - last_batch_at) / num_tokens)
+            metrics.first_token_seconds.observe(self.first_token_seconds)
         self._last_batch_at[batch.choice] = now
-        self._metrics.generated_tokens.inc(num_tokens)
+        metrics.generated_tokens.inc(num_tokens)
 
 
 class Gathering:

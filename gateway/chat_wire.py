@@ -51,9 +51,9 @@ class ChatWire:
 
     def piece(self, choice: int, piece: Piece) -> bytes:
         """Give more of an answer."""
+        if isinstance(piece, Text) and piece.logprobs is None:  # nearly always
+            return b'%b"content":%b%b' % (self._delta(choice), orjson.dumps(piece.text), self._text_end)
         match piece:
-            case Text(text, None):
-                return self._delta(choice) + b'"content":' + orjson.dumps(text) + self._text_end
             case Text(text, logprobs):
                 said = b'},"logprobs":' + orjson.dumps(_logprobs(logprobs))
                 return self._delta(choice) + b'"content":' + orjson.dumps(text) + said + self._choice_end

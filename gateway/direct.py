@@ -6,7 +6,7 @@ name, a limit to the body, and an answer to what goes wrong. They are plain ASGI
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from fastapi import FastAPI
@@ -57,10 +57,10 @@ class _AnsweredErrors:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_started = False
 
-        async def send_noted(message: Message) -> None:
+        def send_noted(message: Message) -> Awaitable[None]:  # no coroutine of its own: it is called for every chunk
             nonlocal is_started
             is_started = True
-            await send(message)
+            return send(message)
 
         try:
             await self._app(scope, receive, send_noted)

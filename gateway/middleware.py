@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Awaitable, Collection
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -42,7 +42,7 @@ class RequestContext:
         endpoint = scope["path"] if scope["path"] in self._paths else "other"
         status, is_complete = CLIENT_GONE, False
 
-        async def send_named(message: Message) -> None:
+        def send_named(message: Message) -> Awaitable[None]:  # no coroutine of its own: it is called for every chunk
             nonlocal status, is_complete
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -54,7 +54,7 @@ class RequestContext:
                 is_complete = True
                 # Before it is sent, so that whoever has the answer finds it counted.
                 self._metrics.count_request(endpoint, status)
-            await send(message)
+            return send(message)
 
         try:
             await self._app(scope, receive, send_named)

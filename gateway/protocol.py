@@ -1,7 +1,7 @@
 """HTTP/1.1 as uvicorn speaks it, but for two things.
 
-What is written at once goes out at once: uvicorn writes the head of an answer and its body one by one, and each write is a
-system call, a packet, and a client that is woken.
+The head of an answer goes out with its body: uvicorn writes them one by one, and each write is a system call, a packet, and
+a client that is woken.
 
 And an upgrade that nobody offers is ignored.
 
@@ -17,22 +17,28 @@ from typing import Any, cast
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+_HEAD = b"HTTP/1."
 _HOP_HEADERS = frozenset({b"connection", b"upgrade", b"http2-settings"})
 
 
 class JoinedWrites:
-    """A transport that writes once what it is given within one turn of the event loop; all else is the transport's."""
+    """A transport that holds the head of an answer for its body, for one turn of the event loop; all else is its own."""
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
         self._loop = loop
-        self._held: list[bytes] = []
+        self._held = b""
 
     def write(self, data: bytes) -> None:
-        """Write, at the latest when the loop turns."""
-        if not self._held:
+        """Write at once; a head with what comes next, or when the loop turns."""
+        if self._held:
+            held, self._held = self._held, b""
+            self._transport.write(held + data)
+        elif data.startswith(_HEAD):
+            self._held = data
             self._loop.call_soon(self._flush)
-        self._held.append(data)
+        else:
+            self._transport.write(data)
 
     def close(self) -> None:
         """Close, once all is written."""
@@ -44,8 +50,8 @@ class JoinedWrites:
 
     def _flush(self) -> None:
         if self._held:
-            held, self._held = self._held, []
-            self._transport.write(held[0] if len(held) == 1 else b"".join(held))
+            held, self._held = self._held, b""
+            self._transport.write(held)
 
 
 class HttpProtocol(HttpToolsProtocol):

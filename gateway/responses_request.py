@@ -30,6 +30,7 @@ _SAME = frozenset(
         "top_k",
         "min_p",
         "ignore_eos",
+        "structured_outputs",
         "logit_bias",
         "repetition_penalty",
         "presence_penalty",

@@ -275,6 +275,7 @@ class Serving(Generic[RequestT]):
         await task.stream.start([(b"x-prefixgate-cache", report), *task.ticket.headers()], ping=wire.ping)
         gathering = Gathering(answers.num_choices)
         begun: set[int] = set()
+        is_gathered = task.entry.request_body is not None  # else an answer is not worth its memory
         held = b""  # the end of an answer, which goes out with what comes next
         try:
             opening = wire.opening()
@@ -284,11 +285,12 @@ class Serving(Generic[RequestT]):
                 if choice not in begun:
                     begun.add(choice)
                     held += wire.first(choice, said)
-                held += wire.end(choice, said) if isinstance(said, AnswerEnd) else wire.piece(choice, said)
-                if held and not isinstance(said, AnswerEnd):
-                    await task.stream.write(held)
+                if isinstance(said, AnswerEnd):
+                    held += wire.end(choice, said)
+                elif frames := held + wire.piece(choice, said):
+                    await task.stream.write(frames)
                     held = b""
-                if task.entry.request_body is not None:  # else an answer is not worth its memory
+                if is_gathered:
                     gathering.add(choice, said)
         except (GatewayError, BackendError) as error:
             self._logger.warning("failed while streaming: %s", error)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -70,6 +70,8 @@ class Tokenizer:
         spec = orjson.loads(path.read_bytes())
         self.bound = token_bound(spec)
         self._bytes_of_chars = _spelling(spec.get("decoder"))
+        self._decodes_alone = (spec.get("decoder") or {}).get("type") == "ByteLevel"
+        self._whole_texts: dict[int, str | None] = {}
         added = self._tokenizer.get_added_tokens_decoder()
         self._added_texts = {index: token.content for index, token in added.items()}
         self.added_tokens = [
@@ -120,6 +122,13 @@ class Tokenizer:
     def decode(self, token_ids: Sequence[int]) -> str:
         """Decode all tokens, special ones too."""
         return str(self._tokenizer.decode(token_ids, skip_special_tokens=False))
+
+    def whole_text(self, token: int) -> str | None:
+        """Give the text of a token that is the same beside any other ones; None: it may depend on them."""
+        if token not in self._whole_texts:
+            text = self.decode((token,)) if self._decodes_alone else _REPLACEMENT
+            self._whole_texts[token] = None if _REPLACEMENT in text else text
+        return self._whole_texts[token]
 
     def special_id(self, text: str) -> int | None:
         """Find the special token that a text is; None: it is none."""
@@ -182,7 +191,8 @@ class Detokenizer:
     """The text of one generation, as its tokens arrive; never half a character.
 
     Decoding is not local: a character may span tokens, and a decoder may treat the first token in its own way. So a
-    window of the last tokens is decoded again, and what is new in its text is the answer.
+    window of the last tokens is decoded again, and what is new in its text is the answer. Nearly always, between characters
+    and where tokens are spelled in bytes, the text of a token is known by itself.
     """
 
     def __init__(self, tokenizer: Tokenizer, keep: Collection[str] = ()) -> None:
@@ -195,13 +205,22 @@ class Detokenizer:
 
     def push(self, token_ids: Sequence[int]) -> str:
         """Take tokens, give the text that is certain now."""
-        self._window += [token for token in token_ids if token not in self._dropped]
+        dropped = self._dropped
+        said = [token for token in token_ids if token not in dropped]
+        if self._border == len(self._window) and (text := self._whole_text(said)) is not None:
+            self._window, self._num_emitted, self._border = [], 0, 0
+            return text
+        self._window += said
         text = self._tokenizer.decode(self._window)
         certain = len(text) - _num_open_chars(text)
         new = text[self._num_emitted : certain]
         self._num_emitted = max(self._num_emitted, certain)
         self._slide(is_whole=certain == len(text))
         return new
+
+    def _whole_text(self, token_ids: Sequence[int]) -> str | None:
+        texts = [self._tokenizer.whole_text(token) for token in token_ids]
+        return None if None in texts else "".join(cast("list[str]", texts))
 
     def flush(self) -> str:
         """Give what is left at the end: bytes that are no character, but not those of one that was only begun."""
@@ -281,7 +300,9 @@ def _encode_all(tokenizer: tokenizers.Tokenizer, texts: list[str]) -> list[Token
 
 def _num_open_chars(text: str) -> int:
     """Count the replacement characters at the end that more bytes could still turn into a character."""
-    count = 0
+    if not text.endswith(_REPLACEMENT):  # nearly always
+        return 0
+    count = 1
     while count < min(_MAX_OPEN_CHARS, len(text)) and text[-1 - count] == _REPLACEMENT:
         count += 1
     return count

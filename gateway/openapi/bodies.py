@@ -127,7 +127,7 @@ _COUNTED: dict[str, Schema] = {
     ),
     "thinking": body(("type",), type=one_of("enabled", "disabled", "adaptive"), budget_tokens=whole(1)),
     "metadata": body((), user_id=TEXT),
-    "output_config": body((), effort=TEXT, format=OBJECT),
+    "output_config": body((), effort=TEXT, format={}),
     "chat_template_kwargs": OBJECT,
 }
 _MESSAGES = body(

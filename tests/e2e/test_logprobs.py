@@ -52,6 +52,7 @@ def test_greedy_logprobs_are_those_of_transformers(exact_server: Server) -> None
         assert entry["top_logprobs"][0]["bytes"] == entry["bytes"], "greedy takes the likeliest"
 
 
+@pytest.mark.slow
 def test_a_scored_prompt_is_what_transformers_says_whatever_was_cached(exact_server: Server) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

@@ -7,10 +7,12 @@ from collections.abc import AsyncIterator
 
 import httpx2
 import openai
+import pydantic
 import pytest
 
 from gateway.answer_pieces import AnswerEnd
 from gateway.app import create_app
+from gateway.backends.base import RequestRejectedError
 from gateway.model_files import ModelFiles
 from gateway.settings import Settings
 from gateway.tokenizer import Tokenizer
@@ -51,6 +53,27 @@ async def test_thoughts_and_calls_become_the_sdks_items() -> None:
     thought, said, *calls = final.output
     assert (thought.content[0].text, said.content[0].text) == ("Hm.", "Let me look.")
     assert [(call.name, call.parsed_arguments) for call in calls] == [("look", None), ("find", None)]
+
+
+class Place(pydantic.BaseModel):
+    at: int
+
+
+async def test_answer_in_a_form_is_parsed(base_url: str, backend: FakeBackend, tokenizer: Tokenizer) -> None:
+    backend.reply = [*tokenizer.encode('{"at": 5}').tolist(), EOS_ID]
+    async with openai.AsyncOpenAI(base_url=base_url, api_key="ignored", max_retries=0) as client:
+        parsed = await client.responses.parse(model="tiny", input="Where?", text_format=Place)
+        assert parsed.output_parsed == Place(at=5)
+        assert parsed.text.format.name == "Place"
+        async with client.responses.stream(model="tiny", input="Where?", text_format=Place) as stream:
+            assert (await stream.get_final_response()).output_parsed == Place(at=5)
+        await client.responses.create(model="tiny", input="Where?", text={"format": {"type": "json_object"}})
+        backend.reject = RequestRejectedError("it is hostile", param=backend.requests[0].sampling.grammar_field)
+        with pytest.raises(openai.BadRequestError) as caught:
+            await client.responses.parse(model="tiny", input="Where?", text_format=Place)
+    assert caught.value.param == "text.format.schema"
+    grammars = [request.sampling.grammar for request in backend.requests]
+    assert ['"at"' in grammar for grammar in grammars] == [True, True, False, True]
 
 
 TOOL = {
