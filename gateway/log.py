@@ -66,4 +66,5 @@ def _facts(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def _time(record: logging.LogRecord) -> str:
-    return datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    # Without a zone, for it is always this one; `strftime` takes five times as long.
+    return datetime.fromtimestamp(record.created, UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"

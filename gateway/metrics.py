@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from gateway.backends.base import Admission, BackendSnapshot
+from gateway.histogram import Histogram
 from gateway.limits.limits import LIMIT_NAMES
 from gateway.storage.store import Store
-from gateway.token_seconds import TokenSeconds
 from prefixcache.interface import PrefixCacheConfig
 
 _FIRST_TOKEN_SECONDS = (0.005, 0.01, 0.02, 0.04, 0.08, 0.15, 0.3, 0.6, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
+_TOKEN_SECONDS = (0.001, 0.002, 0.004, 0.008, 0.015, 0.025, 0.04, 0.06, 0.1, 0.2, 0.4, 0.8, 1.5, 3.0)
 _REQUEST_SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0)
 
 _LABELLED_FIELDS = frozenset(
@@ -65,8 +66,12 @@ class GatewayMetrics:
             buckets=_FIRST_TOKEN_SECONDS,
             registry=registry,
         )
-        self.token_seconds = TokenSeconds()
-        registry.register(self.token_seconds)
+        self.token_seconds = Histogram(
+            "prefixgate_inter_token_seconds",
+            "Time per token after the first, once for each batch of tokens",
+            buckets=_TOKEN_SECONDS,
+            registry=registry,
+        )
         self.request_seconds = Histogram(
             "prefixgate_request_seconds",
             "From the arrival of the request to the end of its answer, answered in full",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -51,4 +52,4 @@ def _without(value: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _all_same(new: Any, old: Any) -> bool:
-    return all(a is b for a, b in zip(new, old, strict=True))
+    return all(map(operator.is_, new, old))

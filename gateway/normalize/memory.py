@@ -5,6 +5,7 @@ A restart, or a bound that is reached, loses reuse and never correctness: whoeve
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 from collections import OrderedDict
@@ -117,5 +118,10 @@ def size_of(value: object) -> int:
     if isinstance(value, list | tuple):
         return size + sum(map(size_of, value))
     if is_dataclass(value):
-        return size + sum(size_of(getattr(value, entry.name)) for entry in fields(value))
+        return size + sum(size_of(getattr(value, name)) for name in _field_names(value.__class__))
     return size
+
+
+@functools.cache
+def _field_names(kind: Any) -> tuple[str, ...]:
+    return tuple(entry.name for entry in fields(kind))

@@ -79,8 +79,13 @@ class AnswerReader:
         if not self._keeps_message and self.completion_id and _TELLING.search(whole) is None:
             return  # nearly always
         for line in whole.splitlines()[skips_first:]:
-            if line.startswith(b"data:") and (self._keeps_message or not self.completion_id or _TELLING.search(line)):
+            if not line.startswith(b"data:"):
+                continue
+            if not self.completion_id or _TELLING.search(line):
                 self._read(line[5:], told.said_in_piece)
+            elif self._keeps_message and (event := _object(line[5:])):
+                for part in told.said_in_piece(event):
+                    self.turn.add(part)
 
     def _keep(self, piece: bytes) -> None:
         if self._skips_line or len(self._rest) + len(piece) > MAX_LINE_BYTES:
@@ -89,11 +94,8 @@ class AnswerReader:
             self._rest += piece
 
     def _read(self, text: bytes, said: Callable[[Mapping[str, Any]], Iterator[Mapping[str, Any]]]) -> None:
-        try:
-            answer = orjson.loads(text)
-        except orjson.JSONDecodeError:  # [DONE], or nothing that we know
-            return
-        if not isinstance(answer, dict):
+        answer = _object(text)
+        if not answer:
             return
         self._is_last_read = self._is_last_read or told.is_last(answer)
         self.completion_id = self.completion_id or told.completion_id(answer)
@@ -110,3 +112,12 @@ class AnswerReader:
         self.num_output_tokens = self.num_output_tokens if usage.output is None else usage.output
         if usage.cached is not None:
             self.num_cached_tokens = max(usage.cached, self.num_cached_tokens or 0)
+
+
+def _object(text: bytes) -> dict[str, Any]:
+    """Read a JSON object; empty: it is none."""
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:  # [DONE], or nothing that we know
+        return {}
+    return value if isinstance(value, dict) else {}
