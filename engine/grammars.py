@@ -70,7 +70,7 @@ class Grammar:
 
     def accept(self, token_id: int) -> str | None:
         """Enter a token; return why it, or the mask that it was chosen by, cannot be."""
-        if self._matcher.consume_token(token_id):
+        if self._matcher.consume_token(token_id) and not self._matcher.is_error():  # failed ones take an end as well
             return None
         self._compiled.has_failed = True
         return f"the answer cannot go on: {_first_line(self._matcher.get_error())}"

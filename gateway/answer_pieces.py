@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -79,6 +80,11 @@ class WholeAnswer:
     calls: list[Call] = field(default_factory=list)
     logprobs: list[Entry] | None = None
     """Of all its tokens; None: not asked for."""
+
+    def as_text(self) -> str:
+        """Print it for people to read: its text, and each call as JSON on a line of its own."""
+        calls = [f'{{"name": {json.dumps(call.name)}, "arguments": {call.arguments}}}' for call in self.calls]
+        return "\n".join([*([self.text] if self.text or not calls else []), *calls])
 
 
 def gather(pieces: Iterable[Piece], end: AnswerEnd) -> WholeAnswer:

@@ -116,7 +116,13 @@ def create_app(
         prompts = PromptOperator(
             store.database, compiler, registry, warmer, backend=backend, model_name=model_files.name
         )
-    form = AnswerForm.of(source, tokenizer.special_id, tool_parser=settings.tool_parser, reasoning=settings.reasoning)
+    form = AnswerForm.of(
+        source,
+        tokenizer,
+        model_files.response_template,
+        tool_parser=settings.tool_parser,
+        reasoning=settings.reasoning,
+    )
     memory = TurnMemory(max_bytes=settings.turn_memory)
     ingress = Ingress(modes, renderer, hasher, threads, prompts.registry if prompts else None, memory, form)
     accounting = Accounting(

@@ -44,9 +44,10 @@ class ChatWire:
         """Nothing: a client that times its first chunk shall time a token."""
         return b""
 
-    def first(self, choice: int) -> bytes:
+    def first(self, choice: int, said: Piece | AnswerEnd) -> bytes:
         """Say who speaks."""
-        return self._delta(choice) + b'"role":"assistant","content":"","refusal":null' + self._text_end
+        content = b"null" if isinstance(said, CallStart) else b'""'
+        return self._delta(choice) + b'"role":"assistant","content":' + content + b',"refusal":null' + self._text_end
 
     def piece(self, choice: int, piece: Piece) -> bytes:
         """Give more of an answer."""

@@ -63,7 +63,7 @@ class CompletionWire:
         """Nothing: a client that times its first chunk shall time a token."""
         return b""
 
-    def first(self, choice: int) -> bytes:
+    def first(self, choice: int, said: Piece | AnswerEnd) -> bytes:  # noqa: ARG002 -- of any kind
         """Give the prompt back, if that was asked for."""
         echo = self._echo(choice)
         return self._text(choice, echo, self._prompt_logprobs(choice)) if echo else b""

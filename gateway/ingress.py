@@ -199,10 +199,10 @@ class Ingress:
                 "messages: the model's chat template made an empty prompt of them", param="messages"
             )
         conversation = canonical.origin.normalized.conversation
-        reading = self._form.reading(chat.tool_choice, conversation.tools, rendered.ending)
+        reading = self._form.reading(chat.tool_choice, conversation.tools, rendered.ending, chat.structure)
         request, prompt_id = self._request(request_id, token_ids, chat, "messages", identity, model)
-        if reading is not None and reading.grammar is not None:
-            sampling = replace(request.sampling, grammar=reading.grammar, grammar_field="tools")
+        if reading is not None and (structure := reading.structure) is not None:
+            sampling = replace(request.sampling, grammar=structure.grammar, grammar_field=structure.field)
             request = replace(request, sampling=sampling)
         retained = [
             RetainedPrompt(

@@ -53,7 +53,7 @@ class MessagesWire:
         message = self._message([], 0, stop_reason=None, stop_sequence=None)
         return _event({"type": "message_start", "message": message}) + self.ping
 
-    def first(self, choice: int) -> bytes:  # noqa: ARG002 -- there is one
+    def first(self, choice: int, said: Piece | AnswerEnd) -> bytes:  # noqa: ARG002 -- there is one, of any kind
         """Nothing: all of it is out."""
         return b""
 

@@ -29,6 +29,8 @@ class ModelFiles:
     """Jinja source."""
     bos_token: str = ""
     eos_token: str = ""
+    response_template: Any = None
+    """How to read what the model writes, for transformers' parser; None: the tokenizer does not say."""
 
     @classmethod
     def from_folder(cls, folder: Path, name: str, chat_template_override: Path | None = None) -> ModelFiles:
@@ -52,6 +54,7 @@ class ModelFiles:
             chat_template=_chat_template(folder, config, chat_template_override),
             bos_token=_token_text(config.get("bos_token")),
             eos_token=_token_text(config.get("eos_token")),
+            response_template=config.get("response_template"),
         )
 
 

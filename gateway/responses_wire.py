@@ -53,7 +53,7 @@ class ResponsesWire:
         response = self._response("in_progress")
         return self._events([{"type": f"response.{kind}", "response": response} for kind in ("created", "in_progress")])
 
-    def first(self, choice: int) -> bytes:  # noqa: ARG002 -- there is one
+    def first(self, choice: int, said: Piece | AnswerEnd) -> bytes:  # noqa: ARG002 -- there is one, of any kind
         """Nothing: an item begins when it is known of what kind it is."""
         return b""
 

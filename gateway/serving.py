@@ -284,7 +284,7 @@ class Serving(Generic[RequestT]):
             async for choice, said in answers:
                 if choice not in begun:
                     begun.add(choice)
-                    held += wire.first(choice)
+                    held += wire.first(choice, said)
                 if isinstance(said, AnswerEnd):
                     held += wire.end(choice, said)
                 elif frames := held + wire.piece(choice, said):
@@ -348,7 +348,7 @@ def _note_end(task: _Task[RequestT], answers: Answers, gathering: Gathering) -> 
     entry.status = 200
     entry.finish_reason = answers.finish_reason
     if entry.request_body is not None:
-        entry.answer_text = "\n\n".join(answer.text for answer in gathering.answers())
+        entry.answer_text = "\n\n".join(answer.as_text() for answer in gathering.answers())
 
 
 def _give_back(task: _Task[RequestT], answers: Answers) -> None:

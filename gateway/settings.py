@@ -122,7 +122,8 @@ class Settings(BaseSettings):
     tool_template: Literal["hermes"] | None = None
     """How to write tools, calls and results into the turns of a chat template that does not render them itself."""
     tool_parser: Literal["auto", "none", "hermes", "llama3", "mistral"] = "auto"
-    """How the model writes calls of tools; by default as its chat template does. none: they stay text."""
+    """How the model writes calls of tools; by default as its tokenizer's response template says, else as its chat template
+    does. none: they stay text."""
     reasoning: Literal["auto", "none"] = "auto"
     """Whether to tell what stands in <think> at the beginning of an answer from its text, where the chat template knows
     such blocks; none: it stays text."""

@@ -134,6 +134,11 @@ class Tokenizer:
         """Find the special token that a text is; None: it is none."""
         return self._special_ids_of_texts.get(text)
 
+    @property
+    def special_texts(self) -> Collection[str]:
+        """Of special tokens."""
+        return self._special_ids_of_texts.keys()
+
     def names(self, token_ids: Sequence[int]) -> list[str | None]:
         """Give the vocabulary's spelling of each token; None: it has none of this number."""
         return [self._tokenizer.id_to_token(token) for token in token_ids]

@@ -57,8 +57,8 @@ class Wire(Protocol):
         """Print what goes out at admission; may be nothing."""
         ...
 
-    def first(self, choice: int) -> bytes:
-        """Print what goes out together with a choice's first piece, or with its end where there is none."""
+    def first(self, choice: int, said: Piece | AnswerEnd) -> bytes:
+        """Print what goes out together with a choice's first piece, or with its end where there is none: before it."""
         ...
 
     def piece(self, choice: int, piece: Piece) -> bytes:

@@ -27,6 +27,11 @@ class Structure:
     field: str
     """Of the client's body, for errors."""
 
+    @property
+    def is_json(self) -> bool:
+        """Whether the grammar is written as JSON, around a schema; else it is text."""
+        return self.grammar.startswith("{")
+
 
 def schema_grammar(schema: Mapping[str, Any], *, strict: bool = True) -> str:
     """Return the grammar of all JSON texts that match a schema, properties in the schema's order.

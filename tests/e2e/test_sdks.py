@@ -12,6 +12,6 @@ from tests.support.server import Server
 pytestmark = pytest.mark.model
 
 
-@pytest.mark.parametrize("check", checks_for(*set(Part) - {Part.KEYS, Part.TOOLS}))
+@pytest.mark.parametrize("check", checks_for(*set(Part) - {Part.KEYS}))
 def test_sdk(check: Check, server: Server) -> None:
     check(Served(server.url, MODEL))

@@ -56,6 +56,19 @@ def test_openai_forces_a_call_and_goes_on_from_its_result(server: Server) -> Non
         assert answer.usage.prompt_tokens_details.cached_tokens > 100
 
 
+def test_beside_a_format_the_answer_is_a_call_or_matches(server: Server) -> None:
+    schema = {"type": "object", "properties": {"sunny": {"type": "boolean"}}, "required": ["sunny"]}
+    form: Any = {"type": "json_schema", "json_schema": {"name": "sky", "schema": schema, "strict": True}}
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client:
+        asked: dict[str, Any] = {"model": MODEL, "messages": [QUESTION], "tools": TOOLS, "max_tokens": 150}
+        message = client.chat.completions.create(**asked, response_format=form, temperature=0).choices[0].message
+        assert message.tool_calls or set(json.loads(message.content)) == {"sunny"}
+        strict = [{**tool, "function": {**tool["function"], "strict": True}} for tool in TOOLS]
+        free = client.chat.completions.create(**{**asked, "tools": strict, "max_tokens": 12}, temperature=0)
+        plain = client.chat.completions.create(**{**asked, "max_tokens": 12}, temperature=0)
+    assert free.choices[0].message.content == plain.choices[0].message.content
+
+
 def test_anthropic_forces_the_same_call(server: Server) -> None:
     tools = [
         {

@@ -323,3 +323,18 @@ def test_the_mask_of_a_failed_grammar_ends_the_answer(grammars: Grammars) -> Non
     assert isinstance(grammar, Grammar)
     assert grammar.accept(1 + ord("z")) is not None
     assert allowed_tokens(grammar) == [EOS_TOKEN_ID]
+
+
+def test_one_that_meets_a_limit_while_its_mask_is_computed_has_failed_and_not_ended(grammars: Grammars) -> None:
+    text = 'start: ("a"{0,500} "b"{0,500}){0,500} "!"'  # a legion of ways to read each text
+    grammar = compiled(grammars, text)
+    assert isinstance(grammar, Grammar)
+    for _ in range(40):
+        allowed = allowed_tokens(grammar)
+        if allowed == [EOS_TOKEN_ID]:
+            break
+        assert EOS_TOKEN_ID not in allowed
+        assert grammar.accept(1 + ord("a")) is None
+    assert "Too many items (limit 4000" in (grammar.accept(EOS_TOKEN_ID) or "")
+    assert grammars.begin("r", text) is None, "what has failed was given out again"
+    grammars.cancel("r")

@@ -83,6 +83,8 @@ GRAMMARS: dict[str, str] = {
     "ambiguous": 'start: s\ns: s s s | s s | "a" | ""',
     "doubling": "start: r0\n" + "\n".join(f'r{i}: r{i + 1} r{i + 1} | "x{i}"' for i in range(600)) + '\nr600: "z"',
     "counts": 'start: ("a"{0,10000}){0,10000}',
+    "counts-crossed": 'start: ("a"{0,500} "b"{0,500}){0,500}',
+    "knot": 'start: s+\ns: a | b | c\na: (b|c|"x")*\nb: (a|c|"y")*\nc: (a|b|"z")*',
     "counted-rules": 'start: x{1000}\nx: y{1000}\ny: z{1000}\nz: "q"',
     "brackets": "start: " + "(" * 5000 + '"a"' + ")" * 5000,
     "gbnf": "root ::= " + "(" * 3000 + '"a"' + ")" * 3000,

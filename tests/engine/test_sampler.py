@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
+
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.batch import ScheduledRequest
 from engine.logit_edits import edits_of
 from engine.messages import SamplingParams
-from engine.sampler import NOT_FINITE, Sampler, _edit, _keep_nucleus, _nucleus_threshold, uniform
+from engine.sampler import NOT_FINITE, Sampler, _edit, _keep_nucleus, _mask, _nucleus_threshold, uniform
 
 
 def make_request(*, seed=0, position=1, temperature=1.0, prompt=(), answer=(), **sampling):
@@ -243,3 +246,42 @@ def test_a_long_answer_outgrows_no_table():
 
 def test_nothing_is_kept_for_who_asks_for_nothing():
     assert make_request(min_p=0.5, top_k=3, prompt=[1, 2]).edits is None
+
+
+class MaskOf:
+    """In place of a grammar: it allows just these tokens."""
+
+    def __init__(self, allowed):
+        self.allowed = allowed
+
+    def fill_mask(self, mask):
+        mask[:] = 0
+        for token in self.allowed:
+            mask[token // 8] |= 1 << token % 8
+
+
+def mask_one_by_one(logits, requests):
+    """The reference."""
+    masked = logits.clone()
+    for row, request in enumerate(requests):
+        for token in range(logits.shape[1]):
+            if request.grammar is not None and token not in request.grammar.allowed:
+                masked[row, token] = -math.inf
+    return masked
+
+
+@settings(max_examples=50)
+@given(data=st.data(), num_rows=st.integers(1, 4), vocab_size=st.integers(1, 70), seed=st.integers(0, 99))
+def test_masks_leave_what_they_allow_bit_for_bit_and_nothing_else(data, num_rows, vocab_size, seed) -> None:
+    logits = torch.randn(num_rows, vocab_size, generator=torch.Generator().manual_seed(seed)) * 3
+    for token, value in enumerate([-0.0, 0.0, 1e-45, 3e38, -3e38, -math.inf][:vocab_size]):
+        logits[:, token] = value
+    before = logits.clone()
+    allowed = st.none() | st.sets(st.integers(0, vocab_size - 1))
+    requests = [
+        dataclasses.replace(make_request(), grammar=None if tokens is None else MaskOf(tokens))
+        for tokens in data.draw(st.lists(allowed, min_size=num_rows, max_size=num_rows))
+    ]
+    masked = _mask(logits, requests)
+    assert masked.view(torch.int32).equal(mask_one_by_one(logits, requests).view(torch.int32))
+    assert logits.view(torch.int32).equal(before.view(torch.int32)), "others look at the logits"

@@ -58,7 +58,8 @@ def test_earlier_lives_know_the_longest_beginning_that_the_same_tenant_sent(live
     last = life(len(lives))
     store.begin(last)
     text, tenant = asked
-    known = [tokens for prompts in lives for tokens, sender in prompts if sender == tenant]
+    remembered = [prompts for prompts in lives if prompts][-MAX_LIVES:]
+    known = [tokens for prompts in remembered for tokens, sender in prompts if sender == tenant]
     wanted = max((num_common_blocks(tokens, text) for tokens in known), default=0)
     assert store.num_blocks(prompt(text, last, tenant=tenant)) == wanted
 

@@ -153,7 +153,7 @@ PIECES: list[Piece] = [
 
 def frames_of(pieces: Sequence[Piece], end: AnswerEnd) -> bytes:
     wire = ResponsesWire(HEAD, parse_responses_request(json.dumps(ask()).encode()).echo)
-    frames = wire.opening() + wire.first(0) + b"".join(wire.piece(0, piece) for piece in pieces)
+    frames = wire.opening() + wire.first(0, pieces[0]) + b"".join(wire.piece(0, piece) for piece in pieces)
     return frames + wire.end(0, end) + wire.close(end.num_tokens)
 
 

@@ -81,6 +81,7 @@ class NamingRenderer(PromptRenderer):
         return super().tokenize(written, **options)
 
 
+CALLS = "{% for message in messages %}{% for call in message['tool_calls'] or [] %}{{ call | tojson }}{% endfor %}{% endfor %}"
 LONG = "a" * THREAD_FROM_BYTES
 CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": json.dumps({"text": LONG})}}
 TOOL = {"type": "function", "function": {"name": "f", "description": LONG}}
@@ -100,7 +101,7 @@ async def test_whatever_makes_a_body_long_is_prepared_in_a_thread(
     tokenizer: Tokenizer, backend: FakeBackend, fields: dict[str, object]
 ) -> None:
     backend.max_model_len = 10**6
-    renderer = NamingRenderer(ChatTemplate(TOOL_TEMPLATE, special_tokens={}), tokenizer)
+    renderer = NamingRenderer(ChatTemplate(CALLS + TOOL_TEMPLATE, special_tokens={}), tokenizer)
     await prepare(renderer, backend, fields)
     assert (renderer.written_in, renderer.tokenized_in) == ("prompts", "prompts")
 

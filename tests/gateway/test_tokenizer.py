@@ -60,6 +60,8 @@ def test_detokenizer_any_tokens_come_out_as_a_full_decode_without_a_character_on
     spelled = "".join(tokenizer._tokenizer.id_to_token(index) for index in ids)
     decoder = codecs.getincrementaldecoder("utf-8")("replace")  # keeps what more bytes could complete
     expected = decoder.decode(bytes(BYTE_OF[char] for char in spelled))
+    if (kept := decoder.getstate()[0])[:1] == b"\xed" and kept[1:2] >= b"\xa0":
+        expected += decoder.decode(b"", final=True)  # half of a surrogate, which no byte makes a character
     assert "".join(streamed(tokenizer, ids, data.draw(st.integers(1, 20)))) == expected
 
 

@@ -68,7 +68,7 @@ def message_tool_use(served: Served) -> None:
     served.say(CALL, "It is open.")
     function = TOOL["function"]
     tool = {"name": function["name"], "input_schema": function["parameters"]}
-    asked = served.message(tools=[tool], max_tokens=100)
+    asked = served.message(tools=[tool], max_tokens=100, extra_body={"temperature": 0})
     with served.anthropic() as client:
         called = client.messages.create(**asked, tool_choice={"type": "tool", "name": "opening_hours"})
         use = next(block for block in called.content if block.type == "tool_use")

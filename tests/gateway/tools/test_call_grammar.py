@@ -8,7 +8,8 @@ import pytest
 from llguidance import LLMatcher, LLTokenizer
 
 from gateway.answer_pieces import AnswerEnd, WholeAnswer, gather
-from gateway.tools.call_grammar import call_grammar
+from gateway.structure.grammar import schema_grammar
+from gateway.tools.call_grammar import call_grammar, strict_grammar
 from gateway.tools.call_parser import CallParser
 from gateway.tools.formats import FORMATS
 from gateway.tools.thoughts import ThoughtParser
@@ -107,3 +108,39 @@ def test_what_the_grammar_engine_does_not_know_of_a_schema_is_left_out() -> None
     tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
     grammar = call_grammar(FORMATS["llama3"], [tool], lambda _: None, is_parallel=True)
     assert accepts(grammar, json.dumps({"name": "f", "parameters": {"a": "b"}}))
+
+
+TEXT_FORMAT = schema_grammar({"type": "object", "properties": {"hot": {"type": "boolean"}}, "required": ["hot"]})
+
+
+@pytest.mark.parametrize("form", ["hermes", "mistral"])
+def test_beside_a_format_the_answer_is_either(form: str) -> None:
+    grammar = call_grammar(FORMATS[form], TOOLS, lambda _: None, is_parallel=True, thinking="may", instead=TEXT_FORMAT)
+    for text in ('{"hot": true}', written(form, LOOK), '<think>So</think>{"hot": true}'):
+        assert accepts(grammar, text)
+    for text in ("Hello", "{}", '{"hot": true}' + written("hermes", LOOK), written(form, LOOK.replace("5", '"5"'))):
+        assert not accepts(grammar, text)
+
+
+STRICT = [{"type": "function", "function": {**TOOLS[0]["function"], "strict": True}}, TOOLS[1]]
+
+
+@pytest.mark.parametrize("form", ["hermes", "mistral"])
+def test_calls_of_strict_tools_match_their_schemas_in_any_text(form: str) -> None:
+    grammar = strict_grammar(FORMATS[form], STRICT, lambda _: None, thinking="may")
+    odd = ODD.replace("{}", '{"any": [1]}')
+    for call in (LOOK, odd):
+        for text in ("{}", "So: <tool [TOOL {}", "<think>Hm <b></think>\n{}", "{}\nand {}\n", "{}{}"):
+            assert accepts(grammar, text.replace("{}", written(form, call)))
+    for text in ("", "Hello <tool_ca [TOOL_C", '{"name": "look"}', "a </tool_call> ]"):
+        assert accepts(grammar, text)
+    for call in (LOOK.replace("5", '"5"'), LOOK.replace('"at": 5, ', ""), LOOK.replace("look", "other")):
+        assert not accepts(grammar, "So: " + written(form, call))
+
+
+def test_a_mark_that_is_a_token_begins_a_strict_call_too() -> None:
+    grammar = strict_grammar(FORMATS["hermes"], STRICT, {"<tool_call>": 7, "</tool_call>": 8}.get)
+    matcher = LLMatcher(LLTokenizer("byte"), grammar)
+    assert not matcher.is_error(), matcher.get_error()
+    assert "before: free? <[7]>" in grammar
+    assert matcher.try_consume_tokens(list(b"Hi <tool_call>")) < len(b"Hi <tool_call>")  # not in plain letters

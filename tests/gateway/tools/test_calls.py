@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from gateway.answer_pieces import AnswerEnd, Call, WholeAnswer
 from gateway.app import create_app
 from gateway.model_files import ModelFiles
 from gateway.normalize.registry import RuleRegistry
@@ -102,6 +103,24 @@ async def test_calls_stream_by_index_and_in_fragments(client: httpx.AsyncClient,
     assert len(fragments) > 2
     assert "".join(chunk["delta"].get("content") or "" for chunk in chunks) == "Let me look."
     assert chunks[-1]["finish_reason"] == "tool_calls"
+
+
+async def test_a_stream_of_calls_alone_has_no_content(client: httpx.AsyncClient, backend: ScriptedBackend) -> None:
+    for said, content in ((CALL, None), ("Hi" + CALL, ""), ("Hi", "")):
+        backend.say(said)
+        first = (await stream(client, chat()))[0]["choices"][0]["delta"]
+        assert first == {"role": "assistant", "content": content, "refusal": None}
+
+
+def test_calls_are_printed_for_the_request_log() -> None:
+    calls = [Call("a", "look", '{"at": 5}'), Call("b", "stop", "{}")]
+    ended, printed = (
+        AnswerEnd("tool_calls", None, 9),
+        '{"name": "look", "arguments": {"at": 5}}\n{"name": "stop", "arguments": {}}',
+    )
+    assert WholeAnswer(ended, calls=calls).as_text() == printed
+    assert WholeAnswer(ended, "Hi", calls=calls).as_text() == f"Hi\n{printed}"
+    assert (WholeAnswer(ended, "Hi").as_text(), WholeAnswer(ended).as_text()) == ("Hi", "")
 
 
 async def test_calls_of_anthropic(client: httpx.AsyncClient, backend: ScriptedBackend) -> None:
@@ -215,9 +234,13 @@ async def test_a_named_tool_that_is_none_of_them_is_named(client: httpx.AsyncCli
 
 
 @contextlib.asynccontextmanager
-async def open_special(folder: Path, template: str, *texts: str, **settings: Any) -> AsyncIterator[tuple[Any, Any]]:
+async def open_special(
+    folder: Path, template: str, *texts: str, config: dict[str, Any] | None = None, **settings: Any
+) -> AsyncIterator[tuple[Any, Any]]:
     """A model whose marks are special tokens."""
     write_model(folder, template=template)
+    if config is not None:
+        (folder / "tokenizer_config.json").write_text(json.dumps(config))
     marks = ["<|end|>", "<|turn|>", "<|stop|>", "<think>", "</think>", "<tool_call>", "</tool_call>"]
     write_tokenizer(folder / "tokenizer.json", "bytes", special_tokens=[*marks])
     files = ModelFiles.from_folder(folder, "tiny")
@@ -284,3 +307,40 @@ async def test_a_call_is_remembered_under_the_id_that_a_rule_gives_it(
         tidy = {name: value for name, value in returned.items() if name != "refusal"}
         answer = await client.post(CHAT, json=chat(tidy, result))
     assert answer.headers["x-prefixgate-cache"].endswith("rules=echo_repair")
+
+
+STRICT = {"type": "function", "function": {**TOOL["function"], "strict": True}}
+FORMAT = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "begins", "field"),
+    [
+        ({"response_format": FORMAT}, '{"grammars":[{"lark_grammar":"start: (@instead | opening', "response_format"),
+        ({"response_format": FORMAT, "tool_choice": "required"}, "start: opening", "tools"),
+        ({"response_format": FORMAT, "tool_choice": "none"}, '{"grammars":[{"json_schema"', "response_format"),
+        ({"structured_outputs": {"regex": "a+"}}, "start: /a+/", "structured_outputs"),
+        ({"tools": [STRICT, OTHER]}, "start: (before", "tools"),
+        ({"tools": [STRICT], "tool_choice": "none"}, None, "grammar"),
+        ({}, None, "grammar"),
+    ],
+)
+async def test_what_answers_are_held_to(
+    client: httpx.AsyncClient, backend: ScriptedBackend, fields: dict[str, Any], begins: str | None, field: str
+) -> None:
+    await ask(client, chat(**fields))
+    sampling = backend.requests[-1].sampling
+    assert (sampling.grammar is None) == (begins is None)
+    assert (sampling.grammar or "").startswith(begins or "")
+    assert sampling.grammar_field.startswith(field)
+
+
+async def test_strict_tools_are_held_to_in_every_endpoint(client: httpx.AsyncClient, backend: ScriptedBackend) -> None:
+    await ask(client, chat(tools=[STRICT]))
+    wanted = backend.requests[-1].sampling.grammar
+    tool = {"name": "look", "description": "Looks.", "input_schema": SCHEMA, "strict": True}
+    await ask(client, message(tools=[tool]), MESSAGES)
+    assert backend.requests[-1].sampling.grammar == wanted
+    body = {"model": "tiny", "input": "hi", "tools": [{"type": "function", **STRICT["function"]}]}
+    await ask(client, body, "/v1/responses")
+    assert backend.requests[-1].sampling.grammar == wanted
