@@ -77,7 +77,9 @@ def parse_count_request(body: bytes) -> tuple[str, Conversation]:
         raise InvalidRequestError("model: missing, wanted the id of the served model", param="model")
     read_anthropic(fields)
     _shows_thoughts(fields)
-    return checks.text("model", fields["model"]), read_conversation(fields)
+    conversation = read_conversation(fields)
+    retention_of(fields)
+    return checks.text("model", fields["model"]), conversation
 
 
 def _stops(fields: Mapping[str, Any]) -> tuple[str, ...]:

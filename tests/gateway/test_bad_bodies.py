@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import httpx
 import pytest
 
@@ -103,6 +105,26 @@ async def test_bad_field_of_a_message_is_named(
     assert (answer.status_code, error["type"], error["error"]["type"]) == (400, "error", "invalid_request_error")
     assert error["error"]["message"].startswith(f"{field}: ")
     assert backend.requests == []
+
+
+_COUNTED = re.compile("model|messages|system|tools|tool_choice|thinking|cache_control")
+_COUNTED_ALL_THE_SAME = {"prompt-too-long", "tool-choice-any-without-tools"}
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        pytest.param(*row, id=name)
+        for name, row in MESSAGES.items()
+        if _COUNTED.match(row[1]) and name not in _COUNTED_ALL_THE_SAME
+    ],
+)
+async def test_what_a_message_may_not_say_is_not_counted(
+    client: httpx.AsyncClient, body: dict[str, object], field: str
+) -> None:
+    answer = await client.post("/v1/messages/count_tokens", json=body)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"].startswith(f"{field}: ")
 
 
 def completion(**fields: object) -> dict[str, object]:
