@@ -257,13 +257,20 @@ async def test_full_queue_drops_and_counts(database: Database) -> None:
     assert (log.num_waiting, log.num_written, await num_rows(database)) == (0, 5, 5)
 
 
-async def test_row_that_no_database_takes_is_in_nobodys_way(database: Database) -> None:
+class Word(str):
+    """As a member of a `StrEnum`, no key that is printed."""
+
+
+@pytest.mark.parametrize("fault", [{"status": None}, {"status": 1 << 70}, {"reasons": {Word("hit"): 1}}])
+async def test_rows_that_cannot_be_written_are_in_nobodys_way(
+    database: Database, fault: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
     log = RequestLog(database, DEFAULT_RETENTION)
-    log.record(entry(status=None))
+    for number in range(7):
+        log.record(entry(number, **(fault if number in (2, 3) else {})))
     await log.flush()
-    log.record(entry(1))
-    await log.flush()
-    assert (log.num_written, log.num_dropped, await num_rows(database)) == (1, 1, 1)
+    assert (log.num_written, log.num_dropped, log.num_waiting, await num_rows(database)) == (5, 2, 0, 5)
+    assert [record.getMessage()[:6] for record in caplog.records] == ["2 rows"]
 
 
 async def test_prune_keeps_the_newest_rows_and_the_sums(database: Database) -> None:
