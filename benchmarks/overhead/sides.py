@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import sys
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -122,6 +123,7 @@ def main(kind: str, *arguments: str) -> int:
     folder, *flags = arguments
     settings = parse_options(flags)
     configure_logging(settings.log_format)
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # as `serve` does
     asyncio.run(prepare_database(settings))
     store = open_store(settings)
     files = ModelFiles.from_folder(Path(folder), MODEL)
