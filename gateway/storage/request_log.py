@@ -141,8 +141,9 @@ class RequestLog:
             logger.error("%d rows of the request log were refused and are dropped", len(refused), exc_info=refused[0])
 
     async def _write(self, batch: Sequence[RequestEntry]) -> list[Exception]:
-        """Write the rows that wait longest; those at fault are found by halving, and dropped: kept, they would be in the
-        way of all others for ever.
+        """Write the rows that wait longest; those at fault are found by halving, and dropped.
+
+        Kept, they would be in the way of all others for ever.
 
         Returns: why, for each row that was dropped.
         """
@@ -155,7 +156,7 @@ class RequestLog:
             self.num_written += len(batch)
         except StorageUnavailableError:
             raise
-        except Exception as error:  # noqa: BLE001 -- whatever it is, it is a row's and not the database's
+        except Exception as error:  # whatever it is, it is a row's and not the database's
             if len(batch) > 1:
                 middle = len(batch) // 2
                 return await self._write(batch[:middle]) + await self._write(batch[middle:])

@@ -194,7 +194,7 @@ class Relay:
                 if reader.is_done:
                     last = piece + await _rest(pieces)
                     break
-                piece = events.feed(piece)  # noqa: PLW2901 -- what of it may go on
+                piece = events.feed(piece)
             if piece:
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
             limit.allow(idle)

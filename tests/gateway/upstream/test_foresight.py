@@ -100,6 +100,12 @@ async def test_what_cannot_be_rendered_is_passed_on_without_a_prediction(files: 
     assert (savings["requests"], savings["sampled_requests"]) == (1, 0)
 
 
+async def test_tools_are_rendered_by_the_template_that_was_chosen(files: ModelFiles) -> None:
+    tools = [{"type": "function", "function": {"name": "look"}}]
+    async with proxy_of(MockUpstream(), **settings_of(files, tool_template="hermes")) as proxy:
+        assert told(await proxy.chat(chat("hello", tools=tools)))["predicted"] == "0"
+
+
 async def test_a_chat_that_another_upstream_took_is_predicted_there(files: ModelFiles) -> None:
     upstreams = [CachingUpstream(files=files) for _ in range(2)]
     async with proxy_of(*upstreams, **settings_of(files)) as proxy:

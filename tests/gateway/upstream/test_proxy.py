@@ -208,7 +208,7 @@ async def test_the_sdk_reads_the_error_of_a_stream_that_ends_within_an_event(fai
         assert (await anext(stream)).choices[0].delta.content == "hé"
         if failure == "stops":
             await proxy.pool.stop()
-        with pytest.raises(openai.APIError, match="the upstream|the gateway ends"):
+        with pytest.raises(openai.APIError, match=r"the upstream|the gateway ends"):
             await anext(stream)
 
 
