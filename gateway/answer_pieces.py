@@ -78,6 +78,8 @@ class WholeAnswer:
     text: str = ""
     thought: str = ""
     calls: list[Call] = field(default_factory=list)
+    late_text: str = ""
+    """The end of the text: what was said behind a call."""
     logprobs: list[Entry] | None = None
     """Of all its tokens; None: not asked for."""
 
@@ -90,13 +92,14 @@ class WholeAnswer:
 def gather(pieces: Iterable[Piece], end: AnswerEnd) -> WholeAnswer:
     """Put an answer together."""
     texts: list[str] = []
+    late_texts: list[str] = []
     thoughts: list[str] = []
     calls: dict[int, Call] = {}
     logprobs: list[Entry] = []
     for piece in pieces:
         match piece:
             case Text():
-                texts.append(piece.text)
+                (late_texts if calls else texts).append(piece.text)
                 logprobs += piece.logprobs or ()
             case Thought():
                 thoughts.append(piece.text)
@@ -106,8 +109,9 @@ def gather(pieces: Iterable[Piece], end: AnswerEnd) -> WholeAnswer:
                 calls[piece.index].arguments += piece.fragment
     return WholeAnswer(
         end,
-        "".join(texts),
+        "".join(texts + late_texts),
         "".join(thoughts),
         [calls[index] for index in sorted(calls)],
+        "".join(late_texts),
         None if end.logprobs is None else [*logprobs, *end.logprobs],
     )

@@ -50,5 +50,6 @@ def _mark(place: str, entry: Mapping[str, Any]) -> Iterator[float]:
         return
     field = f"{place}{_FIELD}"
     mark = checks.mapping(field, entry[_FIELD])
+    checks.one_of(f"{field}.type", mark.get("type"), ("ephemeral",))
     ttl = "5m" if mark.get("ttl") is None else checks.one_of(f"{field}.ttl", mark["ttl"], tuple(_SECONDS))
     yield _SECONDS[ttl]

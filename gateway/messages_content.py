@@ -118,8 +118,14 @@ def _tool_use(field: str, block: dict[str, Any]) -> dict[str, Any]:
 def _tools(value: object) -> tuple[Mapping[str, Any], ...]:
     if value is None:
         return ()
-    entries = enumerate(checks.sequence("tools", value, most=MAX_TOOLS))
-    return tuple(_tool(f"tools[{index}]", entry) for index, entry in entries)
+    tools: dict[str, Mapping[str, Any]] = {}
+    for index, entry in enumerate(checks.sequence("tools", value, most=MAX_TOOLS)):
+        tool = _tool(f"tools[{index}]", entry)
+        name = tool["function"]["name"]
+        if name in tools:
+            checks.refuse(f"tools[{index}].name", name, "a name that no tool before it has")
+        tools[name] = tool
+    return tuple(tools.values())
 
 
 def _tool(field: str, value: object) -> Mapping[str, Any]:

@@ -31,6 +31,8 @@ _OWN = frozenset(
     }
 )
 _EXTENSIONS = frozenset({"chat_template_kwargs", "seed", "ignore_eos"})
+_UNSUPPORTED = ("mcp_servers", "container", "context_management")
+"""An answer that silently lacks what these ask for would be worse than a refusal."""
 _NAMES = {"response_format.json_schema": "output_config.format", "response_format": "output_config.format"}
 """A chat's name of what is checked there -> the name here."""
 
@@ -45,6 +47,7 @@ def parse_messages_request(body: bytes) -> ChatRequest:
         raise InvalidRequestError(
             "max_tokens: missing, wanted the number of tokens that may be generated", param="max_tokens"
         )
+    _refuse_unsupported(fields)
     if "temperature" in fields:
         checks.number("temperature", fields["temperature"], low=0, high=1)
     if "top_k" in fields:
@@ -75,11 +78,18 @@ def parse_count_request(body: bytes) -> tuple[str, Conversation]:
     fields = json_object(body)
     if "model" not in fields:
         raise InvalidRequestError("model: missing, wanted the id of the served model", param="model")
+    _refuse_unsupported(fields)
     read_anthropic(fields)
     _shows_thoughts(fields)
     conversation = read_conversation(fields)
     retention_of(fields)
     return checks.text("model", fields["model"]), conversation
+
+
+def _refuse_unsupported(fields: Mapping[str, Any]) -> None:
+    for name in _UNSUPPORTED:
+        if fields.get(name):
+            checks.refuse(name, fields[name], "it left out: this server does not support it")
 
 
 def _stops(fields: Mapping[str, Any]) -> tuple[str, ...]:

@@ -43,9 +43,9 @@ class MessagesWire:
         content: list[dict[str, Any]] = []
         if answer.thought and self._shows_thoughts:
             content.append({"type": "thinking", "thinking": answer.thought, "signature": ""})
-        if answer.text:
-            content.append({"type": "text", "text": answer.text})
+        content += _text(answer.text.removesuffix(answer.late_text))
         content += [_tool_use(call.call_id, call.name, call.arguments) for call in answer.calls]
+        content += _text(answer.late_text)
         return orjson.dumps(self._message(content, answer.end.num_tokens, **_reason(answer.end)))
 
     def opening(self) -> bytes:
@@ -126,6 +126,10 @@ def _reason(end: AnswerEnd) -> dict[str, str | None]:
     if end.stop is not None:
         return {"stop_reason": "stop_sequence", "stop_sequence": end.stop}
     return {"stop_reason": _REASONS[end.finish_reason], "stop_sequence": None}
+
+
+def _text(text: str) -> list[dict[str, Any]]:
+    return [{"type": "text", "text": text}] if text else []
 
 
 def _tool_use(call_id: str, name: str, arguments: str) -> dict[str, Any]:

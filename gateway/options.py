@@ -17,11 +17,44 @@ from pydantic_core import ErrorDetails
 
 from gateway.config_file import ConfigFileError
 from gateway.settings import ENVIRONMENT_PREFIX, Settings, is_in_environment, mask_url, unknown_variables
+from gateway.upstream.options import UpstreamOptions
 from gateway.validation import wanted
 
 POSITIONAL = "model"
 NO_FLAG = frozenset({"admin_key", "pepper", "upstream_key"})
 REPEATABLE = frozenset({"upstream"})
+ENGINE_ONLY = (
+    "model",
+    "model_dir",
+    "tool_parser",
+    "reasoning",
+    "model_impl",
+    "dtype",
+    "quantization",
+    "enforce_eager",
+    "block_size",
+    "num_blocks",
+    "kv_cache_memory",
+    "gpu_memory_utilization",
+    "max_model_len",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "prefill_chunk",
+    "long_prefill_token_threshold",
+    "max_step_seconds",
+    "deterministic",
+    "kv_cache_dtype",
+    "kv_skip_layers",
+    "max_shared_ratio",
+    "max_pinned_ratio",
+    "growth_reserve",
+    "warm_budget",
+    "heartbeat_timeout",
+    "start_timeout",
+)
+"""Options that mean nothing in front of upstreams …"""
+TEMPLATES = ("chat_template", "tool_template")
+"""… and those that mean nothing there without a tokenizer."""
 
 
 def parse_options(argv: Sequence[str]) -> Settings:
@@ -33,6 +66,8 @@ def parse_options(argv: Sequence[str]) -> Settings:
     given = vars(parser.parse_args(argv))
     print_config = given.pop("print_config", False)
     settings = read_settings(parser, given)
+    if settings.upstream:
+        _refuse_unused(parser, settings, given)
     if print_config:
         sys.stdout.write(yaml.safe_dump(settings.shown(), sort_keys=False, allow_unicode=True))
         parser.exit()
@@ -55,6 +90,14 @@ def read_settings(parser: argparse.ArgumentParser, given: Mapping[str, Any]) -> 
         parser.error(f"--config: {error}")
     except ValidationError as error:
         parser.error("; ".join(_message(details, given) for details in error.errors()))
+
+
+def _refuse_unused(parser: argparse.ArgumentParser, settings: Settings, given: Mapping[str, Any]) -> None:
+    """End with a message where an option would silently do nothing; the defaults in a printed file stand for nothing."""
+    for name in (*ENGINE_ONLY, *(TEMPLATES if settings.tokenizer is None else ())):
+        if name in given or getattr(settings, name) != Settings.model_fields[name].default:
+            wanted_too = " without --tokenizer" if name in TEMPLATES else ""
+            parser.error(f"{_option(name, given)}: does nothing with --upstream{wanted_too}, wanted one of them")
 
 
 def _serve_parser() -> argparse.ArgumentParser:
@@ -99,19 +142,22 @@ def _message(details: ErrorDetails, given: Mapping[str, Any]) -> str:
     name, *within = map(str, details["loc"])
     if details["type"] == "extra_forbidden" and not within:
         return f"{name} in the file of --config: is no option of this version; --help lists them"
+    option = _option(name, given, within)
     if name in NO_FLAG:
         return f"{_variable(name)}: wanted {wanted(details)}"
-    option = ".".join([_option(name, given), *within])
+    if details["type"] == "extra_forbidden":
+        return f"{option}: is no field there, wanted {', '.join(UpstreamOptions.model_fields)}"
     if "key" in within or "headers" in within:
         return f"{option}: wanted {wanted(details)}"
     came = repr(details["input"])
     return f"{option}: got {mask_url(came) if name in ('db', 'upstream') else came}, wanted {wanted(details)}"
 
 
-def _option(name: str, given: Mapping[str, Any]) -> str:
-    option = f"{'MODEL' if name == POSITIONAL else _flag(name)} ({_variable(name)})"
+def _option(name: str, given: Mapping[str, Any], within: Sequence[str] = ()) -> str:
+    """Name an option, or a place within its value, as whoever gave it knows it."""
     is_from_file = name not in given and not is_in_environment(name)
-    return f"{name} in the file of --config" if is_from_file else option
+    shown = name if is_from_file else "MODEL" if name == POSITIONAL else _flag(name)
+    return f"{'.'.join([shown, *within])} {'in the file of --config' if is_from_file else f'({_variable(name)})'}"
 
 
 def _flag(name: str) -> str:

@@ -278,8 +278,6 @@ class Settings(BaseSettings):
                 f"--max-pinned-ratio: got {self.max_pinned_ratio}, wanted at most --max-shared-ratio "
                 f"({self.max_shared_ratio})"
             )
-        if self.upstream and self.model != type(self).model_fields["model"].default:
-            raise ValueError("MODEL and --upstream: got both, wanted a model to serve or a server to stand in front of")
         if self.tokenizer is not None and not self.upstream:
             raise ValueError(
                 "--tokenizer: got a folder and no --upstream, wanted both: a model that is served here has its own"

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from importlib.util import find_spec
 from types import FrameType
 from typing import Protocol
 
@@ -40,11 +41,20 @@ GRACE_SECONDS = 10
 _LAST_WORDS_SECONDS = 2.0
 """For those errors to reach the clients; connections that still take nothing are cut."""
 _POLL_SECONDS = 0.1
+_ENGINE_PACKAGES = ("torch", "transformers", "llguidance", "safetensors")
+"""Without which the engine's process would not come up."""
+_NO_ENGINE = (
+    "prefixgate serve: no engine is installed here: install the extra `engine` (pip install 'prefixgate[engine]'), "
+    "or give --upstream URL"
+)
 
 
 def main(argv: Sequence[str]) -> int:
     """Serve a model."""
     settings = parse_options(argv)
+    if not settings.upstream and not all(map(find_spec, _ENGINE_PACKAGES)):
+        print(_NO_ENGINE, file=sys.stderr)
+        return 2
     configure_logging(settings.log_format)
     # Prompts are tokenized one at a time; a pool of threads would only make forking the engine unsafe.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

@@ -17,7 +17,6 @@ from typing import Any
 import orjson
 from sqlalchemy import insert
 from sqlalchemy.engine import Compiled
-from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.errors import StorageUnavailableError
@@ -137,22 +136,39 @@ class RequestLog:
 
     async def _write_batch(self) -> None:
         batch = [self._waiting[index] for index in range(min(_BATCH_ROWS, len(self._waiting)))]
+        refused = await self._write(batch)
+        if refused:
+            logger.error("%d rows of the request log were refused and are dropped", len(refused), exc_info=refused[0])
+
+    async def _write(self, batch: Sequence[RequestEntry]) -> list[Exception]:
+        """Write the rows that wait longest; those at fault are found by halving, and dropped.
+
+        Kept, they would be in the way of all others for ever.
+
+        Returns: why, for each row that was dropped.
+        """
+        refused: list[Exception] = []
         try:
+            rows = [_row(entry) for entry in batch]
             async with self._database.write() as connection:
-                await self._insert(connection, batch)
+                await self._insert(connection, rows)
                 await add_to_hours(connection, batch)
             self.num_written += len(batch)
-        except DBAPIError:
-            # Not the database's failure but a row's: kept, it would be in the way of all others for ever.
-            logger.exception("%d rows of the request log were refused and are dropped", len(batch))
-            self.num_dropped += len(batch)
+        except StorageUnavailableError:
+            raise
+        except Exception as error:  # whatever it is, it is a row's and not the database's
+            if len(batch) > 1:
+                middle = len(batch) // 2
+                return await self._write(batch[:middle]) + await self._write(batch[middle:])
+            self.num_dropped += 1
+            refused.append(error)
         for entry in batch:
             self._waiting.popleft()
             self._waiting_chars -= entry.num_chars
+        return refused
 
-    async def _insert(self, connection: AsyncConnection, batch: Sequence[RequestEntry]) -> None:
+    async def _insert(self, connection: AsyncConnection, rows: Sequence[dict[str, object]]) -> None:
         """Hand rows to the driver as they are: converted column by column a row takes twice as long."""
-        rows = [_row(entry) for entry in batch]
         if self._statement is None:
             self._statement = insert(REQUESTS).compile(dialect=connection.dialect, column_keys=list(rows[0]))
         order: Sequence[str] | None = getattr(self._statement, "positiontup", None)

@@ -44,6 +44,7 @@ from gateway.storage.store import Store
 from gateway.template import ChatTemplate
 from gateway.threads import PromptThreads
 from gateway.tokenizer import Tokenizer
+from gateway.tools.template import with_tools
 from gateway.upstream.admin import add_upstream_route
 from gateway.upstream.books import Books
 from gateway.upstream.chat import INLINE_BYTES, UpstreamIngress
@@ -101,7 +102,7 @@ def create_upstream_app(
     tokenizing, model = PromptThreads(), upstream_model(len(pool.upstreams))
     renderer, books = None, None
     if settings.tokenizer is not None:
-        tokenizer, renderer = _load(settings.tokenizer, settings.chat_template)
+        tokenizer, renderer = _load(settings.tokenizer, settings)
         foresight = Foresight(model, renderer, tokenizing, [upstream.name for upstream in pool.upstreams])
         metrics.gateway.watch(PredictionMetrics(foresight))
         accounting = Accounting(
@@ -156,15 +157,16 @@ def create_upstream_app(
     return app
 
 
-def _load(folder: Path, chat_template: Path | None) -> tuple[Tokenizer, PromptRenderer]:
+def _load(folder: Path, settings: Settings) -> tuple[Tokenizer, PromptRenderer]:
     """Read the upstreams' tokenizer and chat template.
 
     Raises: ModelFilesError, ChatTemplateError: they cannot be used.
     """
-    files = ModelFiles.from_folder(folder, folder.name, chat_template)
+    files = ModelFiles.from_folder(folder, folder.name, settings.chat_template)
     special_tokens = {"bos_token": files.bos_token, "eos_token": files.eos_token}
     tokenizer = Tokenizer(files.tokenizer_file)
-    return tokenizer, PromptRenderer(ChatTemplate(files.chat_template, special_tokens=special_tokens), tokenizer)
+    source = with_tools(files.chat_template, settings.tool_template)
+    return tokenizer, PromptRenderer(ChatTemplate(source, special_tokens=special_tokens), tokenizer)
 
 
 def upstream_rules() -> RuleRegistry:

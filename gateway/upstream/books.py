@@ -100,5 +100,5 @@ def _reasons(foreseen: Foreseen, num_reported: int | None) -> dict[str, int]:
     counts: dict[str, int] = {}
     for reason, count in ((Reason.HIT, num_hit), (main_reason(foreseen, num_reported), num_blocks - num_hit)):
         if count:
-            counts[reason] = counts.get(reason, 0) + count
+            counts[reason.value] = counts.get(reason.value, 0) + count
     return counts

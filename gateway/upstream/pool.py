@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from pydantic import SecretStr
 
-from gateway.errors import UpstreamUnreachableError
+from gateway.errors import UpstreamFailedError, UpstreamUnreachableError
 from gateway.upstream.connection import ConnectError, TransportError, UpstreamConnection, UpstreamResponse
 from gateway.upstream.headers import RawHeaders
 from gateway.upstream.limits import Limits
@@ -32,6 +32,7 @@ FREE_REQUESTS = 4
 _PROBE_TIMEOUT_SECONDS = 3.0
 _BUSY = 503
 _REFUSED = frozenset({401, 403})
+_REDIRECTS = range(300, 400)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,24 +196,33 @@ class UpstreamPool:
         """Send a request to the first upstream that takes it.
 
         Raises:
-            UpstreamUnreachableError: none does.
+            UpstreamUnreachableError: none can be reached.
             TransportError: one broke when it may have begun to work on it.
         """
-        for place, upstream in enumerate(order):
-            if place:
-                self.num_retries += 1
-            try:
-                response = await upstream.send(method, path, headers(upstream), body)
-            except ConnectError as error:
-                upstream.note(is_up=False, reason=str(error))
-                continue
-            if response.status == _BUSY and upstream is not order[-1]:
-                response.close()
-                continue
-            if response.status < 500:
-                upstream.note(is_up=True, reason="it answers")
-            return Sent(upstream, response)
-        raise UpstreamUnreachableError("no upstream could be reached; try again later")
+        busy: Sent | None = None  # the last one that is: if no other takes it, that is the answer
+        try:
+            for place, upstream in enumerate(order):
+                if place:
+                    self.num_retries += 1
+                try:
+                    response = await upstream.send(method, path, headers(upstream), body)
+                except ConnectError as error:
+                    upstream.note(is_up=False, reason=str(error))
+                    continue
+                if response.status != _BUSY:
+                    if response.status < 500:
+                        upstream.note(is_up=True, reason="it answers")
+                    return Sent(upstream, response)
+                if busy is not None:
+                    busy.response.close()
+                busy = Sent(upstream, response)
+            if busy is None:
+                raise UpstreamUnreachableError("no upstream could be reached; try again later")
+            kept, busy = busy, None
+            return kept
+        finally:
+            if busy is not None:
+                busy.response.close()
 
     async def _probe(self) -> None:
         await asyncio.gather(*(upstream.probe() for upstream in self.upstreams))
@@ -221,6 +231,15 @@ class UpstreamPool:
         while True:
             await asyncio.sleep(self._probe_seconds)
             await self._probe()
+
+
+def check_no_redirect(status: int) -> None:
+    """Refuse to pass a redirect on: an SDK would follow it, and send the key of its client there.
+
+    Raises: UpstreamFailedError: the status is one.
+    """
+    if status in _REDIRECTS:
+        raise UpstreamFailedError(f"the upstream answered {status}, a redirect; its URL may be wrong")
 
 
 def _weight(digest: bytes, name: str) -> bytes:

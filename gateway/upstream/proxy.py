@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from starlette.types import Receive, Scope, Send
@@ -30,8 +30,9 @@ from gateway.upstream.foresight import Foreseen
 from gateway.upstream.headers import RawHeaders, forwarded, returned
 from gateway.upstream.limits import Limit
 from gateway.upstream.metrics import UpstreamMetrics
-from gateway.upstream.pool import Sent, Upstream, UpstreamPool
+from gateway.upstream.pool import Sent, Upstream, UpstreamPool, check_no_redirect
 from gateway.upstream.usage import AnswerReader
+from gateway.upstream.whole_events import WholeEvents
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +67,8 @@ class _Task:
     headers: RawHeaders
     """The client's."""
     send: Send
+    events: WholeEvents = field(default_factory=WholeEvents)
+    """Of an answer that is streamed."""
     foreseen: Foreseen | None = None
     """None: nothing is predicted of it."""
     is_started: bool = False
@@ -120,7 +123,7 @@ class Relay:
         except GatewayError as error:
             if not task.is_started:
                 raise
-            await self._end_stream(task, reader, error)
+            await self._end_stream(task, error)
         finally:
             if task.is_started:
                 task.settle(reader)
@@ -146,6 +149,7 @@ class Relay:
                 sent = await services.pool.send(order, "POST", self._endpoint.route, headers, task.outgoing.body)
             services.metrics.count_answer(sent.upstream.name, sent.response.status)
             try:
+                check_no_redirect(sent.response.status)
                 with sent.upstream.working():
                     foreseen = None if looking is None else await looking
                     task.foreseen = foreseen and foreseen.at(sent.upstream.name)
@@ -177,9 +181,9 @@ class Relay:
         await task.send({"type": "http.response.body", "body": body})
 
     async def _stream(self, task: _Task, response: UpstreamResponse, reader: AnswerReader, limit: Limit) -> None:
-        services, send = self._services, task.send
+        services, send, events = self._services, task.send, task.events
         idle, is_readable = services.pool.timeouts.idle, "content-encoding" not in response.headers
-        pieces, is_complete = response.pieces(), False
+        pieces, last = response.pieces(), b""
         async for piece in pieces:
             limit.allow(None)  # a slow client is no slow upstream
             if not task.is_started:
@@ -187,17 +191,18 @@ class Relay:
                 await self._start(task, response, None)
             if is_readable:
                 reader.feed(piece)
-            if reader.is_done:
-                piece += await _rest(pieces)
-                is_complete = True
-                break
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
+                if reader.is_done:
+                    last = piece + await _rest(pieces)
+                    break
+                piece = events.feed(piece)
+            if piece:
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
             limit.allow(idle)
         limit.allow(None)
         if not task.is_started:
             await self._start(task, response, None)
         self._note_status(task, response.status, reader)
-        await send({"type": "http.response.body", "body": piece if is_complete else b""})
+        await send({"type": "http.response.body", "body": events.end(last)})
 
     async def _start(
         self, task: _Task, response: UpstreamResponse, reader: AnswerReader | None, more: Headers | None = None
@@ -214,11 +219,11 @@ class Relay:
         ]
         await task.send({"type": "http.response.start", "status": response.status, "headers": headers})
 
-    async def _end_stream(self, task: _Task, reader: AnswerReader, error: GatewayError) -> None:
+    async def _end_stream(self, task: _Task, error: GatewayError) -> None:
         logger.warning("failed while streaming: %s", error)
         problem = problem_of(error)
         task.entry.fail(problem)
-        border = b"" if reader.ends_on_a_border else b"\n\n"
+        border = b"" if task.events.is_at_border else b"\n\n"
         event = error_event(problem, self._endpoint.route)
         await task.send({"type": "http.response.body", "body": border + event})
 

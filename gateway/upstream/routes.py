@@ -15,7 +15,7 @@ from gateway.routes.probes import Probes
 from gateway.upstream.connection import TransportError
 from gateway.upstream.headers import forwarded, returned
 from gateway.upstream.metrics import UpstreamMetrics
-from gateway.upstream.pool import UpstreamPool
+from gateway.upstream.pool import UpstreamPool, check_no_redirect
 
 _MODELS_SECONDS = 30.0
 
@@ -71,6 +71,7 @@ class UpstreamSystemRoutes:
                     b"",
                 )
                 try:
+                    check_no_redirect(response.status)
                     body = b"".join([piece async for piece in response.pieces()])
                 finally:
                     response.close()

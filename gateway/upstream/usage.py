@@ -29,7 +29,7 @@ class AnswerReader:
         completion_id: the upstream's name for it; empty: not told.
         finish_reason: None: not told.
         num_prompt_tokens: None: not told, and so the next two.
-        num_cached_tokens: the most that any usage reported.
+        num_cached_tokens: the most that any usage reported, and no more than its prompt has.
         num_output_tokens: of the last usage.
         turn: the first choice, where it is kept.
     """
@@ -111,7 +111,8 @@ class AnswerReader:
         self.num_prompt_tokens = self.num_prompt_tokens if usage.prompt is None else usage.prompt
         self.num_output_tokens = self.num_output_tokens if usage.output is None else usage.output
         if usage.cached is not None:
-            self.num_cached_tokens = max(usage.cached, self.num_cached_tokens or 0)
+            most = usage.cached if self.num_prompt_tokens is None else min(usage.cached, self.num_prompt_tokens)
+            self.num_cached_tokens = max(most, self.num_cached_tokens or 0)
 
 
 def _object(text: bytes) -> dict[str, Any]:

@@ -75,9 +75,12 @@ def test_tools_structured_output_and_an_agent_that_loops_over_two_tools(server: 
         "It is open from 10 to 18.",
     ]
     assert printed["langchain_agent.py"].splitlines() == [
+        "turn 1",
         "ticket_price({'visitor': 'adult'}) -> 12",
         "ticket_price({'visitor': 'child'}) -> 5",
+        "turn 2",
         "add({'first': 12, 'second': 5}) -> 17",
+        "turn 3",
         "They pay 17 euros.",
     ]
 

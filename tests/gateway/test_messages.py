@@ -8,11 +8,14 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.backends.base import BackendOverloadedError
+from gateway.answer_pieces import AnswerEnd, CallArguments, CallStart, Text, gather
+from gateway.backends.base import Admission, BackendOverloadedError
 from gateway.chat_request import conversation_of
 from gateway.messages_content import read_conversation
+from gateway.messages_wire import MessagesWire
 from gateway.model_files import ModelFiles
 from gateway.tokenizer import Tokenizer
+from gateway.wire import AnswerHead
 from tests.gateway.conftest import open_client
 from tests.gateway.support.fake_backend import FakeBackend
 from tests.gateway.support.fake_control import BLOCK_SIZE
@@ -66,6 +69,15 @@ async def test_answer_in_one_piece(client: httpx.AsyncClient, backend: FakeBacke
             "service_tier": "standard",
         },
     }
+
+
+def test_text_behind_a_call_stays_behind_it() -> None:
+    said = [Text("a"), CallStart(0, "call_0", "look"), CallArguments(0, "{}"), Text("<tool_call>"), Text(' {"na')]
+    answer = gather(said, AnswerEnd("length", None, 9))
+    wire = MessagesWire(AnswerHead("msg_1", 5, "tiny", Admission(20, 8, {}), 8, {}))
+    content = json.loads(wire.whole([answer]))["content"]
+    assert [block.get("text", block["type"]) for block in content] == ["a", "tool_use", '<tool_call> {"na']
+    assert answer.text == 'a<tool_call> {"na'
 
 
 async def test_stream_events(client: httpx.AsyncClient) -> None:

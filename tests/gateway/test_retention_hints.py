@@ -124,8 +124,8 @@ async def test_hint_for_longer_is_not_cut_short_by_another(client: httpx.AsyncCl
     ("body", "field"),
     [
         (message([text("hi", "ephemeral")]), "messages[0].content[0].cache_control"),
-        (message("hi", system=[text("x", {"ttl": "2h"})]), "system[0].cache_control.ttl"),
-        (message("hi", cache_control={"ttl": 5}), "cache_control.ttl"),
+        (message("hi", system=[text("x", {"type": "ephemeral", "ttl": "2h"})]), "system[0].cache_control.ttl"),
+        (message("hi", cache_control={"type": "ephemeral", "ttl": 5}), "cache_control.ttl"),
     ],
 )
 async def test_marks_that_are_none_are_named(client: httpx.AsyncClient, body: dict[str, Any], field: str) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from gateway.commands.serve import main
 from gateway.model_files import ModelFiles
 from tests.gateway.support.tiny_model import write_model
 
@@ -22,6 +23,17 @@ COMMAND = (sys.executable, "-m", "tests.gateway.support.serve_fake")
 def start(files: ModelFiles, *arguments: str) -> subprocess.Popen[str]:
     command = [*COMMAND, str(files.folder), *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("package", ["torch", "llguidance"])
+def test_serve_without_the_engines_packages_says_what_to_do(
+    package: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    assert main([]) == 2
+    said = capsys.readouterr().err
+    assert "prefixgate[engine]" in said
+    assert "--upstream" in said
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -11,6 +11,8 @@ import pytest
 
 from gateway.model_files import ModelFiles
 from gateway.options import parse_options
+from gateway.settings import Settings
+from gateway.storage.store import open_store, prepare_database
 from tests.gateway.support.tiny_model import write_model
 from tests.gateway.upstream.caching import CachingUpstream
 from tests.gateway.upstream.mock import MockUpstream, proxy_of
@@ -98,6 +100,12 @@ async def test_what_cannot_be_rendered_is_passed_on_without_a_prediction(files: 
     assert (savings["requests"], savings["sampled_requests"]) == (1, 0)
 
 
+async def test_tools_are_rendered_by_the_template_that_was_chosen(files: ModelFiles) -> None:
+    tools = [{"type": "function", "function": {"name": "look"}}]
+    async with proxy_of(MockUpstream(), **settings_of(files, tool_template="hermes")) as proxy:
+        assert told(await proxy.chat(chat("hello", tools=tools)))["predicted"] == "0"
+
+
 async def test_a_chat_that_another_upstream_took_is_predicted_there(files: ModelFiles) -> None:
     upstreams = [CachingUpstream(files=files) for _ in range(2)]
     async with proxy_of(*upstreams, **settings_of(files)) as proxy:
@@ -123,6 +131,20 @@ async def test_why_a_chat_missed_is_explained_and_the_rule_that_would_have_helpe
     assert report["num_cached_tokens"] == upstream.cached[1] > 16
     assert report["prompt"].startswith("2")
     assert report["rule"]["name"] == "relocate_volatile"
+
+
+async def test_why_a_chat_missed_is_in_the_request_log(files: ModelFiles, tmp_path: Path) -> None:
+    settings = Settings(db=f"sqlite+aiosqlite:///{tmp_path}/x.db")
+    await prepare_database(settings)
+    upstream, store = CachingUpstream(files=files), open_store(settings)
+    async with proxy_of(upstream, store=store, **settings_of(files)) as proxy:
+        for number in range(2):
+            assert (await proxy.chat(chat("hello"))).status_code == 200
+            await store.log.flush()
+            rows = (await proxy.client.get("/admin/v1/requests", headers=ADMIN)).json()["data"]
+            assert len(rows) == number + 1
+    assert rows[0]["reasons"]["hit"] >= upstream.cached[1] // 16 > 0
+    assert set(rows[1]["reasons"]) == {"never_cached"}
 
 
 async def test_what_rules_saved_is_counted(files: ModelFiles) -> None:

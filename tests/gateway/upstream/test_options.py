@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -57,7 +58,10 @@ def test_printed_options_mean_the_same_but_for_secrets(
         (["--upstream", "http://me:hush@one"], "http://HOST:PORT"),
         (["--upstream", "http://one?key=1"], "http://HOST:PORT"),
         (["--upstream", "http://one", "--upstream", "http://one/v1"], "twice"),
-        (["some/model", "--upstream", "http://one"], "MODEL and --upstream"),
+        (["some/model", "--upstream", "http://one"], "MODEL (PREFIXGATE_MODEL): does nothing with --upstream"),
+        (["smollm2-135m-instruct", "--upstream", "http://one"], "MODEL (PREFIXGATE_MODEL): does nothing"),
+        (["--kv-cache-memory", "1GiB", "--upstream", "http://one"], "--kv-cache-memory (PREFIXGATE_KV_CACHE_MEMORY)"),
+        (["--tool-template", "hermes", "--upstream", "http://one"], "with --upstream without --tokenizer"),
         (["--upstream-idle-timeout", "0"], "--upstream-idle-timeout"),
     ],
 )
@@ -68,6 +72,13 @@ def test_options_that_cannot_work_are_refused(argv: list[str], words: str, capsy
     said = capsys.readouterr().err
     assert words in said
     assert "hush" not in said
+
+
+def test_what_is_set_to_nothing_in_the_environment_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("UPSTREAM", "UPSTREAM_KEY", "TOKENIZER"):
+        monkeypatch.setenv(f"PREFIXGATE_{name}", "")
+    settings = parse_options([])
+    assert (settings.upstream, settings.upstream_key, settings.tokenizer) == ((), None, None)
 
 
 @pytest.mark.parametrize(
@@ -81,5 +92,7 @@ def test_a_wrong_entry_of_the_file_is_named_without_its_secret(
     with pytest.raises(SystemExit):
         parse_options(["--config", str(tmp_path / "file.yaml")])
     said = capsys.readouterr().err
-    assert "upstream in the file of --config.0." in said
+    assert re.search(
+        r": upstream\.0\.[a-z.]+ in the file of --config: (wanted|is no field there, wanted url, key,) ", said
+    )
     assert "hüsh" not in said

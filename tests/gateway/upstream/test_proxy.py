@@ -6,13 +6,15 @@ import asyncio
 import json
 
 import httpx
+import openai
 import pytest
 
 from gateway.auth import Identity
 from gateway.upstream.chat import INLINE_BYTES
 from gateway.upstream.pool import Timeouts
+from gateway.upstream.whole_events import MAX_HELD_BYTES
 from tests.gateway.support.server import until
-from tests.gateway.upstream.mock import ANSWER, BODY, STREAM, MockUpstream, hanging_up, proxy_of
+from tests.gateway.upstream.mock import ANSWER, BODY, STREAM, MockUpstream, Proxy, hanging_up, proxy_of
 
 ODD_BODY = (
     b'{ "unheard_of": {"z": 1, "a": [1.50, 1e3]}, "stream":false ,\n"messages": [ {"content": "h\\u00e9", "role": "user",'
@@ -25,6 +27,10 @@ UNENDED = STREAM.removesuffix(b"data: [DONE]\n\n")
 
 def sse(*pieces: bytes, **more: object) -> MockUpstream:
     return MockUpstream(pieces=pieces, content_type=b"text/event-stream", **more)  # type: ignore[arg-type]
+
+
+def sdk_of(proxy: Proxy) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(base_url=f"{proxy.client.base_url}/v1", api_key="none", max_retries=0)
 
 
 async def metrics(client: httpx.AsyncClient) -> str:
@@ -132,6 +138,29 @@ async def test_where_all_are_busy_the_last_ones_answer_crosses() -> None:
     assert [len(upstream.bodies) for upstream in upstreams] == [1, 1]
 
 
+async def test_where_the_others_cannot_be_reached_the_busy_ones_answer_crosses() -> None:
+    busy = MockUpstream(status=503, pieces=[b"busy"], headers=[(b"retry-after", b"9")])
+    async with proxy_of(busy, urls=["http://127.0.0.1:9"]) as proxy:
+        for upstream in proxy.pool.upstreams:  # whichever comes first
+            order = [upstream, *(other for other in proxy.pool.upstreams if other is not upstream)]
+            proxy.pool.order = lambda _, order=order: order  # type: ignore[method-assign, misc]
+            answer = await proxy.chat()
+            assert (answer.status_code, answer.content, answer.headers["retry-after"]) == (503, b"busy", "9")
+        assert 'status="503"} 2.0' in await metrics(proxy.client)
+
+
+@pytest.mark.parametrize("content_type", [b"text/html", b"text/event-stream"])
+async def test_a_redirect_is_not_passed_on(content_type: bytes) -> None:
+    upstream = MockUpstream(status=307, headers=[(b"location", b"http://elsewhere/v1")], content_type=content_type)
+    async with proxy_of(upstream) as proxy:
+        answer = await proxy.chat()
+        upstream.models_status = 301
+        listed = await proxy.client.get("/v1/models")
+    assert [answer.status_code, listed.status_code] == [502, 502]
+    assert "location" not in answer.headers
+    assert "a redirect" in answer.json()["error"]["message"]
+
+
 async def test_nothing_is_tried_again_once_an_upstream_may_have_begun() -> None:
     async with hanging_up() as first, hanging_up() as second, proxy_of(urls=[first.url, second.url]) as proxy:
         answer = await proxy.chat()
@@ -151,13 +180,44 @@ async def test_an_answer_that_breaks_off_is_502() -> None:
         assert (await proxy.chat()).status_code == 502
 
 
-@pytest.mark.parametrize(("first", "border"), [(STREAM[:120], b"\n\n"), (STREAM[: STREAM.index(b"\n\n") + 2], b"")])
-async def test_a_stream_that_breaks_off_ends_with_an_event(first: bytes, border: bytes) -> None:
-    async with proxy_of(sse(first, b"", breaks_after=1)) as proxy:
+HALF = STREAM[: STREAM.index(b"\n\n") + 60]
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+@pytest.mark.parametrize("failure", ["breaks_after", "hangs_after"])
+async def test_a_stream_that_ends_within_an_event_ends_with_the_error_behind_the_last_whole_one(
+    failure: str, end: bytes
+) -> None:
+    half = HALF.replace(b"\n", end)
+    whole = half[: half.index(end * 2) + 2 * len(end)]
+    upstream = sse(half[:50], half[50:], b"", **{failure: 2})
+    async with proxy_of(upstream, timeouts=Timeouts(idle=0.2)) as proxy:
         answer = await proxy.chat({**BODY, "stream": True})
     assert answer.status_code == 200
-    assert answer.content.startswith(first + border + b'data: {"error":')
-    assert json.loads(answer.content.splitlines()[-2][6:])["error"]["code"] == "upstream_failed"
+    assert answer.content.startswith(whole + b'data: {"error":')
+    error = json.loads(answer.content.removeprefix(whole)[6:])["error"]
+    assert error["code"] == {"breaks_after": "upstream_failed", "hangs_after": "upstream_timeout"}[failure]
+
+
+@pytest.mark.parametrize("failure", ["breaks_after", "hangs_after", "stops"])
+async def test_the_sdk_reads_the_error_of_a_stream_that_ends_within_an_event(failure: str) -> None:
+    upstream = sse(HALF, b"", **({"hangs_after": 1} if failure == "stops" else {failure: 1}))
+    timeouts = Timeouts(idle=60 if failure == "stops" else 0.2)
+    async with proxy_of(upstream, timeouts=timeouts) as proxy, sdk_of(proxy) as sdk:
+        stream = await sdk.chat.completions.create(**BODY, stream=True)
+        assert (await anext(stream)).choices[0].delta.content == "hé"
+        if failure == "stops":
+            await proxy.pool.stop()
+        with pytest.raises(openai.APIError, match=r"the upstream|the gateway ends"):
+            await anext(stream)
+
+
+async def test_an_event_that_is_too_long_to_be_held_is_passed_on_in_pieces() -> None:
+    first = b"data: " + b"x" * MAX_HELD_BYTES
+    async with proxy_of(sse(first, b"", breaks_after=1)) as proxy:
+        answer = await proxy.chat({**BODY, "stream": True})
+    assert answer.content.startswith(b"data: xxx")
+    assert b'\n\ndata: {"error":' in answer.content
 
 
 async def test_an_upstream_that_does_not_begin_in_time_is_504() -> None:

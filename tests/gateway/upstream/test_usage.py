@@ -43,6 +43,11 @@ def test_the_largest_cached_count_of_all_usages_counts() -> None:
     assert read(*usages).num_cached_tokens == 8
 
 
+def test_more_cached_tokens_than_the_prompt_has_are_not_believed() -> None:
+    usage = b'data: {"usage":{"prompt_tokens":9,"prompt_tokens_details":{"cached_tokens":900}}}\n\n'
+    assert read(usage).num_cached_tokens == 9
+
+
 def test_an_answer_in_one_piece_is_read_whole() -> None:
     reader = AnswerReader(keeps_message=True)
     reader.read_body(ANSWER)
