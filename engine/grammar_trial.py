@@ -15,7 +15,10 @@ import sys
 
 import msgspec
 from llguidance import LLMatcher, LLParserLimits
-from llguidance.gbnf_to_lark import any_to_lark
+from llguidance.gbnf_to_lark import is_lark_syntax
+
+from engine import gbnf
+from engine.grammar_errors import plain_message
 
 CPU_SECONDS = 0.8
 """Of a trial. What a trial has passed is compiled again in the worker, in about the same time."""
@@ -77,13 +80,16 @@ def main() -> int:
 
 
 def _tried(grammar: str) -> Trial:
-    if not grammar.startswith("{"):
+    is_gbnf = not grammar.startswith("{") and not is_lark_syntax(grammar)
+    if is_gbnf:
         try:
-            grammar = any_to_lark(grammar)
+            grammar = gbnf.lark_of(grammar)
         except Exception as error:  # llguidance raises just that
             return Trial(grammar, f"it is neither Lark nor GBNF: {error}")
     is_error, messages = LLMatcher.validate_grammar_with_warnings(grammar, limits=parser_limits())
-    return Trial(grammar, messages[0] if is_error else None)
+    if not is_error:
+        return Trial(grammar)
+    return Trial(grammar, f"{'once it is written in Lark, ' if is_gbnf else ''}{plain_message(messages[0])}")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from llguidance import LLMatcher, LLTokenizer
 
+from engine.grammar_errors import plain_message
 from engine.grammar_trial import parser_limits, try_grammar
 
 MAX_CACHED = 64
@@ -73,7 +74,7 @@ class Grammar:
         if self._matcher.consume_token(token_id) and not self._matcher.is_error():  # failed ones take an end as well
             return None
         self._compiled.has_failed = True
-        return f"the answer cannot go on: {_first_line(self._matcher.get_error())}"
+        return f"the answer cannot go on: {plain_message(self._matcher.get_error())}"
 
 
 _Outcome: TypeAlias = CompiledGrammar | GrammarFailure
@@ -154,11 +155,11 @@ class Grammars:
         except OSError as error:
             return GrammarFailure(f"it could not be tried: {error}", is_retryable=True)
         if trial.refusal is not None:
-            return GrammarFailure(_first_line(trial.refusal))
+            return GrammarFailure(trial.refusal)
         matcher = LLMatcher(self._tokenizer, trial.grammar, log_level=0, limits=parser_limits())
         matcher.compute_bitmask()  # the first is the dearest, and tells whether there is any answer at all
         if matcher.is_error():
-            return GrammarFailure(_first_line(matcher.get_error()))
+            return GrammarFailure(plain_message(matcher.get_error()))
         return CompiledGrammar(matcher)
 
 
@@ -187,8 +188,3 @@ def mask_bytes(vocab_size: int) -> int:
 
 def _at_start(outcome: _Outcome) -> Grammar | GrammarFailure:
     return outcome if isinstance(outcome, GrammarFailure) else Grammar(outcome, outcome.matcher.deep_copy())
-
-
-def _first_line(message: str) -> str:
-    """What llguidance says of its own state after that helps nobody else."""
-    return message.strip().partition("\n")[0]

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import orjson
 
-from gateway import literals
+from gateway import checks, literals
 from gateway.continuation import begun_answer, cut_behind
-from gateway.conversation import Conversation, Message, Part, text_part, texts_of
-from gateway.errors import ContextLengthError, InvalidRequestError, shown
+from gateway.conversation import Content, Conversation, Message, Part, text_part, texts_of
+from gateway.errors import ContextLengthError, InvalidRequestError
 from gateway.pieces import Piece, PieceEncoder
 from gateway.regions import Layout, Region, lay_out, regions_of
 from gateway.splicing import Splice, Splicer
@@ -32,6 +32,7 @@ from gateway.tool_prints import PrintedArray, ToolPrints
 logger = logging.getLogger(__name__)
 
 _MAX_ENDING_CHARS = 200
+_TEXT_ALONE = "this server takes no images, audio or files"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,7 +120,9 @@ class PromptRenderer:
         """
         for index, message in enumerate(conversation.messages):
             if isinstance(message.content, tuple):
-                _check_parts(f"messages[{index}].content", message.content)
+                _check_parts(f"messages[{index}].content", message.content, message.role)
+            if message.fields.get("audio"):
+                checks.refuse(f"messages[{index}].audio", message.fields["audio"], f"it left out: {_TEXT_ALONE}")
             if message.fields.get("tool_calls") and not self._template.renders_calls:
                 raise _not_rendered(f"messages[{index}].tool_calls", len(message.fields["tool_calls"]))
         if conversation.tools and not self._template.renders_tools:
@@ -190,7 +193,7 @@ class PromptRenderer:
         Raises: as `render`.
         """
         messages = [self._template_message(message) for message in conversation.messages]
-        texts = [texts_of(message.content) for message in conversation.messages]
+        texts = [_words(message.content) for message in conversation.messages]
         switches = switches_of(conversation.fields, self._template.reserved)
         tools = self._tools.prepare(conversation.tools)
         stand_for: dict[str, str] = {}
@@ -254,8 +257,8 @@ class PromptRenderer:
         if content is None or isinstance(content, str):
             return content or ""
         if self._template.takes_parts:
-            return [text_part(text) for text in texts_of(content)]
-        return "\n".join(texts_of(content))
+            return [text_part(text) for text in _words(content)]
+        return "\n".join(_words(content))
 
 
 def _not_rendered(field: str, count: int) -> InvalidRequestError:
@@ -266,14 +269,19 @@ def _not_rendered(field: str, count: int) -> InvalidRequestError:
     )
 
 
-def _check_parts(field: str, parts: Sequence[Part]) -> None:
+def _check_parts(field: str, parts: Sequence[Part], role: str) -> None:
     for index, part in enumerate(parts):
-        if part["type"] != "text":
-            name = f"{field}[{index}].type"
-            raise InvalidRequestError(
-                f"{name}: got {shown(part['type'])}, wanted 'text': this server takes no images, audio or files",
-                param=name,
-            )
+        if part["type"] == "refusal" and role == "assistant":
+            checks.text(f"{field}[{index}].refusal", part.get("refusal"))
+        elif part["type"] != "text":
+            checks.refuse(f"{field}[{index}].type", part["type"], f"'text': {_TEXT_ALONE}")
+
+
+def _words(content: Content) -> list[str]:
+    """Return the texts of a content; what an assistant refused with are words of its own as well."""
+    if content is None or isinstance(content, str):
+        return texts_of(content)
+    return [part[part["type"]] for part in content if part["type"] in ("text", "refusal")]
 
 
 def _parsed_arguments(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:

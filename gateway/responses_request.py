@@ -12,6 +12,7 @@ from gateway.errors import InvalidRequestError, shown
 from gateway.explain.request import DiagnosticsRequest
 from gateway.field_names import request_under
 from gateway.responses_content import read_conversation
+from gateway.tools.choice import check_kind
 
 _SAME = frozenset(
     {
@@ -148,7 +149,7 @@ def _tool_choice(value: object) -> object:
     """Bring a named function into a chat's form."""
     if not isinstance(value, dict):
         return value
-    checks.one_of("tool_choice.type", value.get("type"), ("function",))
+    check_kind(value.get("type"))
     return {"type": "function", "function": {"name": value.get("name")}}
 
 

@@ -82,7 +82,7 @@ class Limiter:
             if num_tokens > window.item.amount:
                 raise InvalidRequestError(
                     f"max_tokens: prompt and answer together may take {num_tokens} tokens, wanted at most "
-                    f"{window.item.amount}, which is what {_spelled(window)}: ask for a shorter answer",
+                    f"{window.item.amount}: {_spelled(window)}; ask for a shorter answer",
                     param="max_tokens",
                 )
         self._take(allowance, allowance.tokens, num_tokens)

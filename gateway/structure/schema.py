@@ -42,6 +42,7 @@ _UNSUPPORTED = frozenset(
         "$recursiveRef",
     }
 )
+_TYPES = ("string", "number", "integer", "boolean", "null", "array", "object")
 _FORMATS = ("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri")
 
 
@@ -68,10 +69,21 @@ def check_schema(field: str, value: object, *, strict: bool) -> dict[str, Any]:
             f"wanted at most {MAX_LITERAL_CHARS}",
             param=field,
         )
-    if strict:
-        for path, part in _parts(field, schema):
+    if "$schema" in schema:
+        checks.text(f"{field}.$schema", schema["$schema"])
+    for path, part in _parts(field, schema):
+        _check_type(f"{path}.type", part.get("type", []))
+        if strict:
             _check_supported(path, part)
     return schema
+
+
+def _check_type(path: str, value: object) -> None:
+    if not isinstance(value, list):
+        checks.one_of(path, value, _TYPES)
+        return
+    for index, entry in enumerate(value):
+        checks.one_of(f"{path}[{index}]", entry, _TYPES)
 
 
 def _check_supported(path: str, part: dict[str, Any]) -> None:

@@ -21,6 +21,8 @@ _STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator":
 """Of arguments; what llguidance does not know of a schema is left to the model, as it is without a grammar."""
 _ANY_OBJECT: Mapping[str, Any] = {"x-guidance": _STYLE, "type": "object"}
 
+_NOT_IN_NAMES = re.compile("[^a-z0-9_]")
+"""Of the rules of a grammar."""
 TokenOf = Callable[[str], int | None]
 """Gives the special token that a text is; None: it is written in ordinary tokens."""
 
@@ -90,8 +92,9 @@ def _calls(
     for number, (tool, schema) in enumerate(zip(tools, schemas, strict=True)):
         name = orjson.dumps(tool["function"]["name"]).decode()
         head = _text(f'{{"name": {name}, "{form.arguments}": ')
-        yield f"call_{number}: {head} arguments_{number} {_text('}')}"
-        yield f"arguments_{number}: %json {orjson.dumps(schema).decode()}"
+        arguments = f"arguments_{number}_of_{_NOT_IN_NAMES.sub('_', tool['function']['name'].lower())}"  # errors say it
+        yield f"call_{number}: {head} {arguments} {_text('}')}"
+        yield f"{arguments}: %json {orjson.dumps(schema).decode()}"
 
 
 def _thoughts(thinking: str, token_of: TokenOf) -> Iterator[str]:

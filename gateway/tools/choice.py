@@ -51,7 +51,7 @@ def read_openai(fields: Mapping[str, Any]) -> ToolChoice:
     is_parallel = checks.boolean("parallel_tool_calls", fields.get("parallel_tool_calls", True))
     choice = fields.get("tool_choice", "auto")
     if isinstance(choice, dict):
-        checks.one_of("tool_choice.type", choice.get("type"), ("function",))
+        check_kind(choice.get("type"))
         function = checks.mapping("tool_choice.function", choice.get("function"))
         return ToolChoice(
             must_call=True,
@@ -61,6 +61,13 @@ def read_openai(fields: Mapping[str, Any]) -> ToolChoice:
     if not isinstance(choice, str) or choice not in ("auto", "none", "required"):
         checks.refuse("tool_choice", choice, "auto, none, required or an object that names a function")
     return ToolChoice(choice != "none", choice == "required", is_parallel=is_parallel)
+
+
+def check_kind(value: object) -> None:
+    """Accept the kind of a `tool_choice` of OpenAI's that is an object."""
+    if value != "function":
+        wanted = "function, or in place of the object auto, none or required: this server takes no allowed_tools"
+        checks.refuse("tool_choice.type", value, wanted)
 
 
 def read_anthropic(fields: Mapping[str, Any]) -> ToolChoice:

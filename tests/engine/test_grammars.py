@@ -200,9 +200,27 @@ def test_a_preempted_answer_goes_on_where_it_was(grammars: Grammars) -> None:
         (schema_grammar({"type": "object", "not": {}}), 'Unimplemented keys: ["not"]'),
         ("root ::= thing", "Rule 'thing'"),
         ("hello", "neither Lark nor GBNF"),
-        (schema_grammar({"$defs": {"a": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}), "NoExtensionBias"),
+        (schema_grammar({"$defs": {"a": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}), "it matches nothing"),
+        ("start: start", "it matches nothing"),
+        ("start: /a(/", "regex parse error: unclosed group"),
+        (schema_grammar({"type": "string", "pattern": "a{2"}), "unclosed counted repetition, in a{2"),
+        ('start: a\na: "x" b\nb: %json {"type": "text"}', "in b: failed to compile JSON schema"),
+        ("root ::= [b-a]", "once it is written in Lark, at "),
+        (r'root ::= "\ud800"', "is no character"),
     ],
-    ids=["lark", "schema", "gbnf", "text", "circle"],
+    ids=[
+        "lark",
+        "schema",
+        "gbnf",
+        "text",
+        "circle",
+        "start",
+        "regex",
+        "pattern",
+        "schema-in-lark",
+        "gbnf-in-lark",
+        "surrogate",
+    ],
 )
 def test_a_grammar_that_is_none_fails_its_request_alone(grammars: Grammars, grammar: str, why: str) -> None:
     engine = make_engine(grammars)
@@ -357,3 +375,23 @@ def test_a_tame_pattern_of_many_states_goes_on_to_its_end() -> None:
         text += tokens[token]
     assert re.fullmatch(r".*[ab].{5}", json.loads(text.decode(errors="replace")))
     made.close()
+
+
+@pytest.mark.parametrize(
+    ("grammar", "whole", "others"),
+    [
+        (r'root ::= "\u0041\u002d\u0022\U000000e9\x41"', ['A-"éA'], ["A"]),
+        (r"root ::= [\u0042\u005d-\u005e\u002d]", ["B", "]", "^", "-"], ["A", "u", "_", "0"]),
+        (r"root ::= [^\u005e]", ["a"], ["^"]),
+        (r'root ::= "\\u0041"', ["\\u0041"], ["A"]),
+        ('root ::= ("a"{2}){3}', ["aaaaaa"], ["aa", "aaaa"]),
+        ('root ::= ((x)+)?\nx ::= ("a"{3})*', ["", "aaa"], ["a", "b"]),
+    ],
+)
+def test_gbnf_means_what_it_says(grammars: Grammars, grammar: str, whole: list[str], others: list[str]) -> None:
+    start = compiled(grammars, grammar)
+    assert isinstance(start, Grammar)
+    for text in [*whole, *others]:
+        fork = start.fork()
+        is_match = all(fork.accept(1 + byte) is None for byte in text.encode()) and EOS_TOKEN_ID in allowed_tokens(fork)
+        assert is_match == (text in whole), text

@@ -30,11 +30,12 @@ def says(message: object) -> dict[str, object]:
     return chat(messages=[message])
 
 
+def refuses(role: str, refusal: object) -> dict[str, object]:
+    return says({"role": role, "content": [{"type": "refusal", "refusal": refusal}]})
+
+
 def calls(arguments: str) -> dict[str, object]:
     return {"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": arguments}}]}
-
-
-TOOL = {"type": "function", "function": {"name": "f"}}
 
 
 def function(**fields: object) -> dict[str, object]:
@@ -91,6 +92,9 @@ FIELDS: dict[str, tuple[dict[str, object], int, str | None, str]] = {
         None,
         "messages[0].content[0].type",
     ),
+    "audio": (says({"role": "assistant", "audio": {"id": "x"}}), 400, None, "messages[0].audio"),
+    "refusal-of-a-user": (refuses("user", "no"), 400, None, "messages[0].content[0].type"),
+    "refusal-number": (refuses("assistant", 5), 400, None, "messages[0].content[0].refusal"),
     "name-number": (says({**USER, "name": 5}), 400, None, "messages[0].name"),
     "name-long": (says({**USER, "name": "x" * 300}), 400, None, "messages[0].name"),
     "tool-no-id": (says({"role": "tool", "content": "x"}), 400, None, "messages[0].tool_call_id"),
@@ -119,7 +123,7 @@ FIELDS: dict[str, tuple[dict[str, object], int, str | None, str]] = {
     },
     "tools": (chat(tools=[{"type": "function", "function": {"name": "f"}}]), 400, None, "tools"),
     "tools-object": (chat(tools={}), 400, None, "tools"),
-    "tools-too-many": (chat(tools=[TOOL] * 1025), 400, None, "tools"),
+    "tools-too-many": (chat(tools=[function()] * 1025), 400, None, "tools"),
     "tool-calls-not-rendered": (says(calls("{}")), 400, None, "messages[0].tool_calls"),
     "tool-type": (chat(tools=[{"type": "web"}]), 400, None, "tools[0].type"),
     "tool-name": (chat(tools=[{"type": "function", "function": {}}]), 400, None, "tools[0].function.name"),

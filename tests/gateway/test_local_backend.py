@@ -273,7 +273,7 @@ async def test_backend_stop_ends_generations_with_an_error_and_the_process(start
     generation = await backend.generate(request_of(backend, [1] * 20, 1000))
     process_id = backend.worker_process_id
     await backend.stop()
-    with pytest.raises(BackendFailedError):
+    with pytest.raises(BackendFailedError, match="the server is stopping"):
         async for _ in generation:
             pass
     with pytest.raises(ProcessLookupError):

@@ -26,6 +26,8 @@ def rendered(tokenizer: Tokenizer, source: str, *messages: Message) -> str:
         (ONE_TEXT, None, "[]"),
         (PARTS, "a", "[a]"),
         (PARTS, (text_part("a"), text_part("b")), "[<a><b>]"),
+        (PARTS, (text_part("a"), {"type": "refusal", "refusal": "no"}), "[<a><no>]"),
+        (ONE_TEXT, ({"type": "refusal", "refusal": "no"},), "[no]"),
     ],
 )
 def test_content_is_adapted_to_what_the_template_takes(

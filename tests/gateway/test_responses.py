@@ -311,7 +311,11 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "tool-parameters": (ask(tools=[{**TOOL, "parameters": [1]}]), "tools[0].parameters", "wanted an object"),
     "tool-deep": (ask(tools=[{**TOOL, "parameters": {"a": nested(100)}}]), "tools[0]", "levels"),
     "tools-for-a-template-without": (ask(tools=[TOOL]), "tools", "does not render"),
-    "tool-choice": (ask(tool_choice={"type": "mcp"}), "tool_choice.type", "one of function"),
+    "tool-choice": (
+        ask(tool_choice={"type": "mcp"}),
+        "tool_choice.type",
+        "wanted function, or in place of the object auto",
+    ),
     "store": (ask(store=True), "store", "stores no responses"),
     "previous": (ask(previous_response_id="resp_1"), "previous_response_id", "whole conversation"),
     "conversation": (ask(conversation="conv_1"), "conversation", "whole conversation"),

@@ -47,6 +47,10 @@ REFUSED: dict[str, tuple[dict[str, object], str]] = {
     "schema-long-name": (schema_format({"properties": {"x" * 5000: {}}}), WHERE),
     "schema-long-pattern": (schema_format({"pattern": "x" * 5000}), WHERE),
     "schema-titles-are-names": (schema_format({"properties": {"title": {"const": "x" * 5000}}}), WHERE),
+    "schema-dialect": (strict({"$schema": 5}), f"{WHERE}.$schema"),
+    "type": (schema_format({"properties": {"a": {"type": "text"}}}), f"{WHERE}.properties.a.type"),
+    "type-number": (strict({"type": 5}), f"{WHERE}.type"),
+    "type-in-list": (strict({"items": {"type": ["string", "null", 5]}}), f"{WHERE}.items.type[2]"),
     "keyword": (strict({"not": {}}), f"{WHERE}.not"),
     "keyword-deep": (
         strict({"properties": {"a": {"items": {"uniqueItems": True}}}}),

@@ -84,11 +84,15 @@ class WorkerLife:
         self.max_request_tokens: int | None = None
         """What pins leave of the limit; None: none was made or given back yet."""
         self.became_ready = asyncio.Event()
+        self._why_ended = "the engine worker ended while it worked on this request; try again"
         self.fatal: str | None = None
         """Why another life would end the same way."""
 
     async def run(self, command: tuple[str, ...], config: EngineConfig) -> str:
-        """Start the process and live until it ends or is silent for too long; return why it ended."""
+        """Start the process and live until it ends or is silent for too long; return why it ended.
+
+        Cancelling it ends the process, for the server stops.
+        """
         try:
             process = await asyncio.create_subprocess_exec(
                 *command,
@@ -98,6 +102,9 @@ class WorkerLife:
             )
             try:
                 return await self._live_with(process, config)
+            except asyncio.CancelledError:
+                self._why_ended = "the server is stopping and could not wait for the end of this answer; try again"
+                raise
             finally:
                 await _end(process)
         finally:
@@ -279,7 +286,7 @@ class WorkerLife:
 
     def _close(self) -> None:
         self.ready = None
-        why = "the engine worker ended while it worked on this request; try again"
+        why = self._why_ended
         for generation in self._generations.values():
             generation.fail(BackendFailedError(why, retry_after_seconds=self._retry_after_seconds))
         self._generations.clear()

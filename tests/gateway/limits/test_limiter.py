@@ -168,7 +168,9 @@ def test_request_that_no_window_can_hold_is_no_matter_of_time() -> None:
     with pytest.raises(InvalidRequestError) as caught, bench.limiter.admit(ACME) as ticket:
         ticket.reserve(101)
     assert caught.value.param == "max_tokens"
-    assert "may take 101 tokens, wanted at most 100" in str(caught.value)
+    assert "may take 101 tokens, wanted at most 100: this tenant may use 100 tokens a minute; ask for" in str(
+        caught.value
+    )
     assert bench.limiter.slots_in_use() == {}
     assert bench.headers()["x-ratelimit-remaining-tokens"] == "100"
 

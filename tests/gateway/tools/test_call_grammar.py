@@ -81,6 +81,14 @@ def test_calls_against_the_schema_do_not_pass(form: str, call: str) -> None:
     assert not accepts(grammar_of(form), written(form, call))
 
 
+def test_the_rule_of_a_schema_says_of_which_tool_it_is_for_errors_name_it() -> None:
+    lines = grammar_of("hermes").splitlines()
+    assert [line.partition(":")[0] for line in lines if "%json" in line] == [
+        "arguments_0_of_look",
+        "arguments_1_of_odd__one_",
+    ]
+
+
 @pytest.mark.parametrize("text", ["", "Hello", "Hello " + written("hermes", LOOK)])
 def test_text_does_not_pass(text: str) -> None:
     assert not accepts(grammar_of("hermes"), text)
