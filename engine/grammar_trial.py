@@ -27,7 +27,7 @@ _TOO_MUCH = "it is too complex: trying it took too long or too much memory"
 def parser_limits() -> LLParserLimits:
     """Return what a grammar may take, so that a token, its mask and acceptance together, takes at most some ten milliseconds.
 
-    A twelfth to a half of llguidance's defaults. The time of items grows with their square: 10,000 took 60 ms, 4,000 take 9,
+    A twelfth to a half of llguidance's defaults. The time of items grows with their square: 10,000 took up to 60 ms, 4,000 take 9,
     and objects of 500 optional properties need 2,500.
     """
     return LLParserLimits(

@@ -29,7 +29,7 @@ MAX_STOP_CHARS = 256
 _T = TypeVar("_T")
 
 _MAX_INT64 = 2**63 - 1
-_MAX_LENGTH = 2**31 - 1
+MAX_LENGTH = 2**31 - 1
 _MAX_TOP_K = 2**31 - 1
 _MAX_VERSION_DIGITS = 10
 
@@ -254,7 +254,7 @@ def _max_tokens(fields: Mapping[str, Any], least: int) -> tuple[str, int | None]
     """Read either name; the newer one wins where both are given."""
     for name in ("max_completion_tokens", "max_tokens"):
         if name in fields:
-            return name, checks.integer(name, fields[name], low=least, high=_MAX_LENGTH)
+            return name, checks.integer(name, fields[name], low=least, high=MAX_LENGTH)
     return "max_tokens", None
 
 
@@ -318,7 +318,7 @@ def _version(field: str, value: object) -> int:
     """Read a number, or its digits as OpenAI's clients send them."""
     if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < _MAX_VERSION_DIGITS:
         return int(value)
-    return checks.integer(field, value, low=1, high=_MAX_LENGTH)
+    return checks.integer(field, value, low=1, high=MAX_LENGTH)
 
 
 def _include_usage(fields: Mapping[str, Any], *, stream: bool) -> bool:

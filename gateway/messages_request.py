@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from gateway import checks
-from gateway.chat_request import ChatRequest, check_stops, json_object
+from gateway.chat_request import MAX_LENGTH, ChatRequest, check_stops, json_object
 from gateway.conversation import Conversation
 from gateway.errors import InvalidRequestError
 from gateway.field_names import request_under
@@ -81,7 +81,9 @@ def parse_count_request(body: bytes) -> tuple[str, Conversation]:
     _refuse_unsupported(fields)
     read_anthropic(fields)
     _shows_thoughts(fields)
-    return checks.text("model", fields["model"]), read_conversation(fields)
+    conversation = read_conversation(fields)
+    retention_of(fields)
+    return checks.text("model", fields["model"]), conversation
 
 
 def _refuse_unsupported(fields: Mapping[str, Any]) -> None:
@@ -108,4 +110,6 @@ def _format(given: Mapping[str, Any]) -> dict[str, Any]:
 def _shows_thoughts(fields: Mapping[str, Any]) -> bool:
     """Whether thoughts are asked for; the model thinks as its template has it, so a budget changes nothing."""
     thinking = checks.mapping("thinking", fields.get("thinking", {"type": "disabled"}))
+    if thinking.get("budget_tokens") is not None:
+        checks.integer("thinking.budget_tokens", thinking["budget_tokens"], low=1, high=MAX_LENGTH)
     return checks.one_of("thinking.type", thinking.get("type"), ("enabled", "disabled", "adaptive")) != "disabled"

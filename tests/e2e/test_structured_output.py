@@ -48,7 +48,7 @@ def check(server: Server, name: str, seed: int) -> None:
     jsonschema.Draft202012Validator(schema, format_checker=checker).validate(json.loads(said))
 
 
-@pytest.mark.parametrize("name", ["one-of", "defs", "dates", "tree", "unicode", "map"])
+@pytest.mark.parametrize("name", ["one-of", "dates", "tree", "unicode"])
 def test_an_answer_matches_its_schema(server: Server, name: str) -> None:
     check(server, name, seed=1)
 
@@ -84,7 +84,7 @@ def test_completions_are_held_to_it_as_well(server: Server) -> None:
 
 
 def test_json_mode_gives_an_object_or_its_beginning(server: Server) -> None:
-    answer = ask(server, "Describe Paris.", response_format={"type": "json_object"}, max_tokens=60, seed=2)
+    answer = ask(server, "Describe Paris.", response_format={"type": "json_object"}, max_tokens=24, seed=2)
     (choice,) = answer.json()["choices"]
     said = choice["message"]["content"]
     assert said.startswith("{")
@@ -126,14 +126,14 @@ def test_what_cannot_be_compiled_is_400_and_the_server_goes_on(
 
 
 class Address(pydantic.BaseModel):
-    town: str = pydantic.Field(max_length=9)
+    town: str = pydantic.Field(max_length=5)
     number: int = pydantic.Field(ge=1, le=99)
 
 
 class Person(pydantic.BaseModel):
-    name: str = pydantic.Field(max_length=9)
+    name: str = pydantic.Field(max_length=5)
     mood: Literal["good", "bad"]
-    addresses: list[Address] = pydantic.Field(min_length=1, max_length=2)
+    addresses: list[Address] = pydantic.Field(min_length=1, max_length=1)
     nickname: str | None = pydantic.Field(max_length=5)
 
 

@@ -92,7 +92,7 @@ GRAMMARS: dict[str, str] = {
 REFUSED = {"circle", "two-circles", "crossed", "crossed-more", "objects-crossed", "multiple", "brackets"}
 """At the least; of the others some fail on the way."""
 
-SLOW = {"crossed-more", "properties", "alternatives", "one-of-many", "many-ranges", "objects-crossed"}
+SLOW = {"crossed", "crossed-more", "properties", "alternatives", "one-of-many", "many-ranges", "objects-crossed"}
 
 
 def cpu_seconds() -> float:

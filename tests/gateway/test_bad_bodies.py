@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import httpx
 import pytest
 
@@ -88,8 +90,7 @@ MESSAGES: dict[str, tuple[dict[str, object], str]] = {
     "context-management": (message(context_management={"edits": [{"type": "x"}]}), "context_management"),
     "cache-control-type": (message(cache_control={"type": "forever"}), "cache_control.type"),
     "tools-too-many": (message(tools=[{"name": "f", "input_schema": {}}] * 1025), "tools"),
-    "thinking-of-the-body-number": (message(thinking=5), "thinking"),
-    "thinking-type": (message(thinking={"type": "on"}), "thinking.type"),
+    "thinking-budget": (message(thinking={"type": "enabled", "budget_tokens": 0}), "thinking.budget_tokens"),
     "use-not-rendered": (said(**USE), "messages[0].tool_calls"),
     "diagnostics": (message(diagnostics=5), "diagnostics"),
     "metadata": (message(metadata=5), "metadata"),
@@ -109,6 +110,26 @@ async def test_bad_field_of_a_message_is_named(
     assert (answer.status_code, error["type"], error["error"]["type"]) == (400, "error", "invalid_request_error")
     assert error["error"]["message"].startswith(f"{field}: ")
     assert backend.requests == []
+
+
+_COUNTED = re.compile("model|messages|system|tools|tool_choice|thinking|cache_control")
+_COUNTED_ALL_THE_SAME = {"prompt-too-long", "tool-choice-any-without-tools"}
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        pytest.param(*row, id=name)
+        for name, row in MESSAGES.items()
+        if _COUNTED.match(row[1]) and name not in _COUNTED_ALL_THE_SAME
+    ],
+)
+async def test_what_a_message_may_not_say_is_not_counted(
+    client: httpx.AsyncClient, body: dict[str, object], field: str
+) -> None:
+    answer = await client.post("/v1/messages/count_tokens", json=body)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"].startswith(f"{field}: ")
 
 
 def completion(**fields: object) -> dict[str, object]:
