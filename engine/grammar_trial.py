@@ -25,14 +25,15 @@ _TOO_MUCH = "it is too complex: trying it took too long or too much memory"
 
 
 def parser_limits() -> LLParserLimits:
-    """Return what a grammar may take, so that a token, its mask and acceptance together, takes at most some ten milliseconds.
+    """Return what a grammar may take, so that a token, its mask and acceptance together, takes at most some 20 ms.
 
-    A twelfth to a half of llguidance's defaults. The time of items grows with their square: 10,000 took up to 60 ms, 4,000 take 9,
-    and objects of 500 optional properties need 2,500.
+    The time of items grows with their square: 10,000 took 60 ms, 4,000 take 9, and objects of 500 optional properties need
+    2,500. The fuel of a step, more than llguidance's own, is used up at most where a lexer meets a vocabulary for the first
+    time: a tame pattern beside a `maxLength` took 22 ms (49,152 tokens), and could not go on with 200,000.
     """
     return LLParserLimits(
         initial_lexer_fuel=400_000,
-        step_lexer_fuel=50_000,
+        step_lexer_fuel=500_000,
         step_max_items=4_000,
         max_lexer_states=50_000,
         max_grammar_size=200_000,

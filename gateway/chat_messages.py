@@ -14,6 +14,7 @@ import orjson
 from gateway import checks
 from gateway.conversation import Content, Message, Part
 from gateway.errors import InvalidRequestError
+from gateway.tools import definitions
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 MAX_MESSAGES = 8192
@@ -45,7 +46,8 @@ def parse_tools(value: object) -> tuple[Mapping[str, Any], ...]:
         tool = checks.mapping(field, entry)
         checks.one_of(f"{field}.type", tool.get("type"), ("function",))
         function = checks.mapping(f"{field}.function", tool.get("function"))
-        _name(f"{field}.function.name", function.get("name"))
+        definitions.check_name(f"{field}.function.name", function.get("name"))
+        definitions.check_parameters(f"{field}.function.parameters", function.get("parameters"))
         checks.shallow(field, tool)
         tools.append(tool)
     return tuple(tools)

@@ -15,6 +15,7 @@ from gateway import checks
 from gateway.chat_messages import MAX_MESSAGES, MAX_NAME_CHARS, MAX_PARTS, MAX_TOOLS
 from gateway.conversation import Content, Conversation, Message, Part, text_part
 from gateway.errors import InvalidRequestError, shown
+from gateway.tools import definitions
 
 ROLES = ("user", "assistant")
 
@@ -133,7 +134,7 @@ def _tool(field: str, value: object) -> Mapping[str, Any]:
     tool = checks.mapping(field, value)
     if tool.get("type") is not None:
         checks.one_of(f"{field}.type", tool["type"], ("custom",))
-    function: dict[str, Any] = {"name": _name(f"{field}.name", tool.get("name"))}
+    function: dict[str, Any] = {"name": definitions.check_name(f"{field}.name", tool.get("name"))}
     if tool.get("description") is not None:
         function["description"] = checks.text(f"{field}.description", tool["description"])
     function["parameters"] = checks.mapping(f"{field}.input_schema", tool.get("input_schema"))

@@ -14,6 +14,7 @@ from gateway import checks
 from gateway.chat_messages import MAX_MESSAGES, MAX_NAME_CHARS, MAX_PARTS, MAX_TOOLS, check_arguments
 from gateway.conversation import Content, Conversation, Message, Part, text_part
 from gateway.errors import InvalidRequestError, shown
+from gateway.tools import definitions
 
 ROLES = ("user", "assistant", "system", "developer")
 
@@ -172,7 +173,8 @@ def _tool(place: str, value: object) -> Mapping[str, Any]:
             f"{name}: got {shown(tool.get('type'))}, wanted 'function': this server runs no tools of its own",
             param=name,
         )
-    _name(f"{place}.name", tool.get("name"))
+    definitions.check_name(f"{place}.name", tool.get("name"))
+    definitions.check_parameters(f"{place}.parameters", tool.get("parameters"))
     checks.shallow(place, tool)
     return {"type": "function", "function": {name: entry for name, entry in tool.items() if name != "type"}}
 

@@ -7,6 +7,7 @@ from gateway.chat_messages import MAX_MESSAGES, MAX_NAME_CHARS, MAX_PARTS, MAX_T
 from gateway.chat_request import MAX_STOP_CHARS, MAX_STOPS
 from gateway.messages_content import ROLES as ANTHROPIC_ROLES
 from gateway.openapi.schema import FLAG, OBJECT, TEXT, Schema, any_of, array, body, nullable, number, one_of, ref, whole
+from gateway.tools.definitions import NAME_PATTERN
 
 _INT64 = 2**63 - 1
 _INT32 = 2**31 - 1
@@ -14,6 +15,7 @@ _INT32 = 2**31 - 1
 _TOKENS = array(whole(0, _INT32))
 _STOP: Schema = {"type": "string", "minLength": 1, "maxLength": MAX_STOP_CHARS}
 _NAME: Schema = {"type": "string", "minLength": 1, "maxLength": MAX_NAME_CHARS}
+_TOOL_NAME: Schema = {"type": "string", "pattern": NAME_PATTERN}
 _PENALTY = number(-bounds.MAX_PENALTY, bounds.MAX_PENALTY)
 _DIAGNOSTICS = {
     "diagnostics": body((), previous_message_id=TEXT),
@@ -70,7 +72,7 @@ _MESSAGE = body(
 _TOOL = body(
     ("type", "function"),
     type=one_of("function"),
-    function=body(("name",), name=_NAME, description=TEXT, parameters=OBJECT),
+    function=body(("name",), name=_TOOL_NAME, description=TEXT, parameters=OBJECT),
 )
 _CHAT_PROMPT = body(("id",), id=TEXT, version=any_of(TEXT, whole(1, _INT32)), variables=OBJECT)
 
@@ -121,7 +123,9 @@ _COUNTED: dict[str, Schema] = {
         least=1,
         most=MAX_MESSAGES,
     ),
-    "tools": array(body(("name", "input_schema"), name=_NAME, description=TEXT, input_schema=OBJECT), most=MAX_TOOLS),
+    "tools": array(
+        body(("name", "input_schema"), name=_TOOL_NAME, description=TEXT, input_schema=OBJECT), most=MAX_TOOLS
+    ),
     "tool_choice": body(
         ("type",), type=one_of("auto", "any", "tool", "none"), name=TEXT, disable_parallel_tool_use=FLAG
     ),
@@ -151,7 +155,7 @@ _RESPONSES = body(
     model=ref("ModelName"),
     input=any_of(TEXT, array(_ITEM, least=1, most=MAX_MESSAGES)),
     instructions=TEXT,
-    tools=array(body(("type", "name"), type=one_of("function"), name=_NAME, parameters=OBJECT), most=MAX_TOOLS),
+    tools=array(body(("type", "name"), type=one_of("function"), name=_TOOL_NAME, parameters=OBJECT), most=MAX_TOOLS),
     tool_choice=any_of(TEXT, OBJECT),
     parallel_tool_calls=FLAG,
     max_output_tokens=whole(1, _INT32),

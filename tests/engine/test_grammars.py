@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
+import random
 import re
 import time
 
@@ -338,3 +340,20 @@ def test_one_that_meets_a_limit_while_its_mask_is_computed_has_failed_and_not_en
     assert "Too many items (limit 4000" in (grammar.accept(EOS_TOKEN_ID) or "")
     assert grammars.begin("r", text) is None, "what has failed was given out again"
     grammars.cancel("r")
+
+
+def test_a_tame_pattern_of_many_states_goes_on_to_its_end() -> None:
+    draws = random.Random(1)
+    words = {bytes(draws.choices(b"abxyz", k=draws.randrange(2, 17))) for _ in range(10_000)}
+    tokens = [b"", *(bytes([byte]) for byte in range(256)), *sorted(words)]
+    made = make_grammars(tokens)
+    schema = {"type": "string", "pattern": "^.*[ab].{5}$", "maxLength": 50}
+    grammar = compiled(made, schema_grammar(schema))
+    assert isinstance(grammar, Grammar)
+    text = b""
+    while not text.endswith(b'"') or len(text) == 1:
+        token = draws.choice(allowed_tokens(grammar, len(tokens)))
+        assert (grammar.accept(token), token != EOS_TOKEN_ID) == (None, True), text
+        text += tokens[token]
+    assert re.fullmatch(r".*[ab].{5}", json.loads(text.decode(errors="replace")))
+    made.close()

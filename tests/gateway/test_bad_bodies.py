@@ -73,6 +73,7 @@ MESSAGES: dict[str, tuple[dict[str, object], str]] = {
     "tools-object": (message(tools={}), "tools"),
     "tool-of-the-provider": (message(tools=[{"type": "web_search_20250305", "name": "web_search"}]), "tools[0].type"),
     "tool-name": (message(tools=[{"input_schema": {}}]), "tools[0].name"),
+    "tool-name-with-a-blank": (message(tools=[{"name": "a b", "input_schema": {}}]), "tools[0].name"),
     "tool-description": (message(tools=[{"name": "f", "description": 5}]), "tools[0].description"),
     "tool-schema": (message(tools=[{"name": "f"}]), "tools[0].input_schema"),
     "tool-deep": (message(tools=[{"name": "f", "input_schema": {"a": nested(100)}}]), "tools[0]"),

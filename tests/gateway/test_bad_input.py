@@ -37,6 +37,10 @@ def calls(arguments: str) -> dict[str, object]:
 TOOL = {"type": "function", "function": {"name": "f"}}
 
 
+def function(**fields: object) -> dict[str, object]:
+    return {"type": "function", "function": {"name": "f", **fields}}
+
+
 def nested(depth: int) -> object:
     return [nested(depth - 1)] if depth else []
 
@@ -119,8 +123,19 @@ FIELDS: dict[str, tuple[dict[str, object], int, str | None, str]] = {
     "tool-calls-not-rendered": (says(calls("{}")), 400, None, "messages[0].tool_calls"),
     "tool-type": (chat(tools=[{"type": "web"}]), 400, None, "tools[0].type"),
     "tool-name": (chat(tools=[{"type": "function", "function": {}}]), 400, None, "tools[0].function.name"),
+    "tool-name-with-a-dot": (chat(tools=[function(name="a.b")]), 400, None, "tools[0].function.name"),
+    **{
+        f"tool-parameters-{value}-{choice}": (
+            chat(tools=[function(parameters=value)], tool_choice=choice),
+            400,
+            None,
+            "tools[0].function.parameters",
+        )
+        for value in ([1], "x", 5, True)
+        for choice in ("auto", "none", "required")
+    },
     "tool-deep": (
-        chat(tools=[{"type": "function", "function": {"name": "f", "parameters": nested(200)}}]),
+        chat(tools=[{"type": "function", "function": {"name": "f", "parameters": {"a": nested(200)}}}]),
         400,
         None,
         "tools[0]",
