@@ -3,8 +3,7 @@
 pip install langchain-openai
 OPENAI_BASE_URL=http://127.0.0.1:8000/v1 OPENAI_API_KEY=none OPENAI_MODEL=… python examples/langchain_agent.py
 
-It takes a model that knows how to call tools; the default one of 135M parameters ends without the right answer. Where the
-chat template knows no tools the server is started with --tool-template hermes.
+It takes a model that knows how to call tools; the default one of 135M parameters ends without the right answer.
 """
 
 from __future__ import annotations
@@ -16,8 +15,7 @@ from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 
 MAX_TURNS = 6
-MAX_TOKENS = 200
-"""Of an answer: a small model may not find an end."""
+MAX_TOKENS = 200  # of an answer: a small model may not find an end
 
 
 @tool
@@ -42,23 +40,18 @@ def main() -> None:
         api_key=os.environ.get("OPENAI_API_KEY", "none"),
         temperature=0,
         max_tokens=MAX_TOKENS,
-        timeout=120,
+        timeout=120,  # seconds
     ).bind_tools(list(TOOLS.values()))
-    messages: list[BaseMessage] = [
-        SystemMessage("Use the tools. Answer when you have the numbers."),
-        HumanMessage("What do an adult and a child pay together?"),
-    ]
+    head, question = "Use the tools. Answer when you have the numbers.", "What do an adult and a child pay together?"
+    messages: list[BaseMessage] = [SystemMessage(head), HumanMessage(question)]
     for number in range(1, MAX_TURNS + 1):
         print(f"turn {number}", flush=True)
-        answer = model.invoke(messages)
-        messages.append(answer)
+        messages.append(answer := model.invoke(messages))
         for call in answer.tool_calls:
-            result = TOOLS[call["name"]].invoke(call)
+            messages.append(result := TOOLS[call["name"]].invoke(call))
             print(f"{call['name']}({call['args']}) -> {result.content}")
-            messages.append(result)
         if not answer.tool_calls:
-            cut = answer.response_metadata.get("finish_reason") == "length"
-            print(answer.content + (" … (cut)" if cut else ""))
+            print(answer.content)
             return
     print(f"no answer after {MAX_TURNS} turns")
 

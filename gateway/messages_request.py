@@ -31,7 +31,7 @@ _OWN = frozenset(
     }
 )
 _EXTENSIONS = frozenset({"chat_template_kwargs", "seed", "ignore_eos"})
-_UNSUPPORTED = ("mcp_servers", "container", "context_management")
+_UNSUPPORTED = ("mcp_servers", "container")
 """An answer that silently lacks what these ask for would be worse than a refusal."""
 _NAMES = {"response_format.json_schema": "output_config.format", "response_format": "output_config.format"}
 """A chat's name of what is checked there -> the name here."""

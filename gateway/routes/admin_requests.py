@@ -117,7 +117,8 @@ def _request(row: RequestRow) -> Json:
         if shown.get(name) is None:
             shown.pop(name, None)
     names = {"tenant": row["tenant_id"], "key": row["key_id"], "prompt": row["prompt_id"]}
-    return shown | names | {"created_at": iso_time(row["created_at"])}
+    completion_id = row["completion_id"] or None
+    return shown | names | {"created_at": iso_time(row["created_at"]), "completion_id": completion_id}
 
 
 async def _lines(rows: AsyncIterator[RequestRow]) -> AsyncIterator[bytes]:

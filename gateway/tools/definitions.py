@@ -1,6 +1,7 @@
 """Checks of tools as clients define them, which all endpoints share.
 
-Two may have the same name, as gateways in front of several servers send them; a call names both.
+Two may have the same name, as gateways in front of several servers send them; a call names both. Not so in Anthropic's
+messages, where Anthropic refuses them, too.
 """
 
 from __future__ import annotations

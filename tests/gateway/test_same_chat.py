@@ -145,7 +145,9 @@ chats = st.builds(
         min_size=1,
         max_size=3,
     ),
-    st.lists(st.tuples(st.sampled_from(["look", "find"]), _texts, _objects), max_size=2),
+    st.lists(
+        st.tuples(st.sampled_from(["look", "find"]), _texts, _objects), max_size=2, unique_by=lambda tool: tool[0]
+    ),
 )
 
 

@@ -143,8 +143,12 @@ async def test_why_a_chat_missed_is_in_the_request_log(files: ModelFiles, tmp_pa
             await store.log.flush()
             rows = (await proxy.client.get("/admin/v1/requests", headers=ADMIN)).json()["data"]
             assert len(rows) == number + 1
+        assert (await proxy.post("/v1/messages", b"{}")).status_code == 400
+        await store.log.flush()
+        failed = (await proxy.client.get("/admin/v1/requests", headers=ADMIN)).json()["data"][0]
     assert rows[0]["reasons"]["hit"] >= upstream.cached[1] // 16 > 0
     assert set(rows[1]["reasons"]) == {"never_cached"}
+    assert (failed["status"], failed["completion_id"]) == (400, None)
 
 
 async def test_what_rules_saved_is_counted(files: ModelFiles) -> None:
