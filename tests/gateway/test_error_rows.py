@@ -44,7 +44,12 @@ PAGES = ("api.md", "upstreams.md")
 
 LIMITS: dict[str, dict[str, str]] = {
     # module: limit -> row of the tables of wrong input that goes beyond it
-    "chat_request": {"MAX_FIELDS": "many-fields", "MAX_STOPS": "stop-too-many", "MAX_STOP_CHARS": "stop-long"},
+    "chat_request": {
+        "MAX_FIELDS": "many-fields",
+        "MAX_LENGTH": "max-tokens-2-to-40",
+        "MAX_STOPS": "stop-too-many",
+        "MAX_STOP_CHARS": "stop-long",
+    },
     "chat_messages": {
         "MAX_MESSAGES": "too-many-messages",
         "MAX_PARTS": "parts-too-many",
