@@ -164,6 +164,7 @@ def test_serve_prints_where_it_listens_and_a_line_to_try(server: Server) -> None
     assert "curl" in server.log()
 
 
+@pytest.mark.slow
 def test_per_channel_answers_the_same_cold_and_from_the_cache() -> None:
     body = {
         "model": MODEL,
