@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from gateway.answer_pieces import CallArguments, CallStart, Piece, Text
+from gateway.answer_pieces import CallArguments, CallStart, Text
 from gateway.tools.call_object import CallObject
 from gateway.tools.formats import CallFormat
 from gateway.tools.marks import num_begun
+from gateway.tools.state_reader import StateReader
 
 
-class CallParser:
+class CallParser(StateReader):
     """Reads one answer.
 
     Attributes:
@@ -39,16 +40,13 @@ class CallParser:
         max_calls: int | None = None,
         is_whole: bool = False,
     ) -> None:
+        super().__init__(self._at_start if form.may_be_bare else self._in_text)
         self.num_calls = 0
-        self.is_over = False
         self._form = form
         self._tools = tools
         self._new_id = new_id
         self._max_calls = max_calls
         self._is_whole = is_whole
-        self._is_final = False
-        self._buffer = ""
-        """Not decided yet."""
         self._read: list[str] = []
         """Of the call that is being read, as long as it may turn out to be text."""
         self._num_marked = 0
@@ -57,23 +55,6 @@ class CallParser:
         self._object: CallObject | None = None
         self._has_begun = False
         """Whether that call was given, in part."""
-        self._pieces: list[Piece] = []
-        self._state = self._at_start if form.may_be_bare else self._in_text
-
-    def push(self, text: str) -> list[Piece]:
-        """Take more text, give what is certain now."""
-        self._buffer += text
-        while not self.is_over and self._state():
-            pass
-        pieces, self._pieces = self._pieces, []
-        return pieces
-
-    def flush(self) -> list[Piece]:
-        """Give what is left when no more text comes."""
-        self._is_final = True
-        return self.push("")
-
-    # Each state takes what it can from the buffer, and tells whether another step may follow at once.
 
     def _at_start(self) -> bool:
         rest = self._buffer.lstrip()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from gateway.answer_pieces import Piece, Text, Thought
+from gateway.answer_pieces import Text, Thought
 from gateway.tools.marks import num_begun
+from gateway.tools.state_reader import StateReader
 
 OPENING = "<think>"
 CLOSING = "</think>"
@@ -19,7 +20,7 @@ def is_begun_by(prompt: str) -> bool:
     return prompt.rstrip().endswith(OPENING)
 
 
-class ThoughtParser:
+class ThoughtParser(StateReader):
     """Reads one answer. White space around thoughts belongs to their marks.
 
     Args:
@@ -27,26 +28,7 @@ class ThoughtParser:
     """
 
     def __init__(self, *, is_begun: bool) -> None:
-        self._buffer = ""
-        """Not decided yet."""
-        self._pieces: list[Piece] = []
-        self._is_final = False
-        self._state = self._at_thought if is_begun else self._at_start
-
-    def push(self, text: str) -> list[Piece]:
-        """Take more text, give what is certain now."""
-        self._buffer += text
-        while self._state():
-            pass
-        pieces, self._pieces = self._pieces, []
-        return pieces
-
-    def flush(self) -> list[Piece]:
-        """Give what is left when no more text comes."""
-        self._is_final = True
-        return self.push("")
-
-    # Each state takes what it can from the buffer, and tells whether another step may follow at once.
+        super().__init__(self._at_thought if is_begun else self._at_start)
 
     def _at_start(self) -> bool:
         rest = self._buffer.lstrip()
