@@ -17,7 +17,6 @@ from gateway.completions import PATH as COMPLETIONS_PATH
 from gateway.completions import Completions
 from gateway.direct import DirectApp
 from gateway.dry_run import DryRun
-from gateway.error_answers import answer_errors
 from gateway.explain.diagnostics import Diagnostics
 from gateway.explain.records import PromptRecords
 from gateway.explain.report import MissReports
@@ -60,7 +59,6 @@ from gateway.tokenizer import Tokenizer
 from gateway.tokens import TokenEndpoints
 from gateway.tools.reading import AnswerForm
 from gateway.tools.template import with_tools
-from gateway.version import VERSION
 
 
 def create_app(
@@ -177,8 +175,6 @@ def create_app(
     )
     description = description_route([*direct, *routes, *admin.routes], (*ENDPOINTS, *ADMIN), model=model_files.name)
     routes.append(description)
-    served = [*direct, *routes, *admin.routes]
-    paths = [route.path for route in served if isinstance(route, Route) and "{" not in route.path]
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -198,19 +194,7 @@ def create_app(
             if store is not None:
                 await store.stop()
 
-    app = DirectApp(
-        direct,
-        metrics=metrics,
-        paths=paths,
-        title="prefixgate",
-        version=VERSION,
-        lifespan=lifespan,
-        openapi_url=None,  # with it go the pages that show it, which load scripts from elsewhere
-        redirect_slashes=False,  # it would send clients wherever their own Host header says
-    )
+    app = DirectApp(direct, routes, admin, metrics=metrics, lifespan=lifespan)
     app.state.accounting = accounting
     app.state.is_settled = prompts.warmer.is_settled if prompts else lambda: True
-    app.router.routes.extend(routes)
-    app.include_router(admin)
-    answer_errors(app, served)
     return app

@@ -7,16 +7,16 @@ name, a limit to the body, and an answer to what goes wrong. They are plain ASGI
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
-from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from starlette.middleware import Middleware
-from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
 
-from gateway.error_answers import error_response, is_foreseen
+from gateway.error_answers import answer_errors, error_response, is_foreseen
 from gateway.metrics import GatewayMetrics
 from gateway.middleware import BodyLimit, RequestContext
+from gateway.version import VERSION
 
 
 class DirectApp(FastAPI):
@@ -24,17 +24,34 @@ class DirectApp(FastAPI):
 
     Args:
         direct: those paths, and what answers; they are routes as well, for whoever asks by another method.
-        metrics: where answers are counted.
-        paths: that are counted by their names.
-        options: of FastAPI.
+        routes: the others.
+        admin: of the admin API.
+        metrics: where answers are counted, by their routes.
+        lifespan: what is begun and ended with it.
     """
 
     def __init__(
-        self, direct: Sequence[Route], *, metrics: GatewayMetrics, paths: Sequence[str], **options: Any
+        self,
+        direct: Sequence[Route],
+        routes: Sequence[BaseRoute],
+        admin: APIRouter,
+        *,
+        metrics: GatewayMetrics,
+        lifespan: Lifespan[FastAPI],
     ) -> None:
-        around = [Middleware(RequestContext, metrics=metrics, paths=paths), Middleware(BodyLimit)]
-        super().__init__(middleware=around, **options)
-        self.router.routes.extend(direct)
+        served = [*direct, *routes, *admin.routes]
+        paths = [route.path for route in served if isinstance(route, Route) and "{" not in route.path]
+        super().__init__(
+            middleware=[Middleware(RequestContext, metrics=metrics, paths=paths), Middleware(BodyLimit)],
+            title="prefixgate",
+            version=VERSION,
+            lifespan=lifespan,
+            openapi_url=None,  # with it go the pages that show it, which load scripts from elsewhere
+            redirect_slashes=False,  # it would send clients wherever their own Host header says
+        )
+        self.router.routes.extend([*direct, *routes])
+        self.include_router(admin)
+        answer_errors(self, served)
         self._direct = {
             route.path: RequestContext(_AnsweredErrors(BodyLimit(route.endpoint)), metrics=metrics, paths=paths)
             for route in direct

@@ -15,7 +15,6 @@ from gateway.accounting.accounting import Accounting
 from gateway.auth import Authenticator, KeyStore, NoKeys
 from gateway.direct import DirectApp
 from gateway.dry_run import DryRun
-from gateway.error_answers import answer_errors
 from gateway.explain.report import MissReports
 from gateway.limits.limiter import Limiter
 from gateway.limits.limits import LimitBook
@@ -54,7 +53,6 @@ from gateway.upstream.metrics import PredictionMetrics, UpstreamMetrics
 from gateway.upstream.pool import Timeouts, UpstreamPool
 from gateway.upstream.proxy import ProxyServices, Relay
 from gateway.upstream.routes import UpstreamSystemRoutes
-from gateway.version import VERSION
 
 
 def pool_of(settings: Settings) -> UpstreamPool:
@@ -121,8 +119,6 @@ def create_upstream_app(
         add_explain_route(admin, reports, books.recent)
         add_savings_route(admin, accounting)
     routes.append(description_route([*direct, *routes, *admin.routes], (*PROXIED, *ADMIN)))
-    served = [*direct, *routes, *admin.routes]
-    paths = [route.path for route in served if isinstance(route, Route) and "{" not in route.path]
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -140,20 +136,8 @@ def create_upstream_app(
             if store is not None:
                 await store.stop()
 
-    app = DirectApp(
-        direct,
-        metrics=metrics.gateway,
-        paths=paths,
-        title="prefixgate",
-        version=VERSION,
-        lifespan=lifespan,
-        openapi_url=None,
-        redirect_slashes=False,
-    )
+    app = DirectApp(direct, routes, admin, metrics=metrics.gateway, lifespan=lifespan)
     app.state.is_settled = lambda: True
-    app.router.routes.extend(routes)
-    app.include_router(admin)
-    answer_errors(app, served)
     return app
 
 
