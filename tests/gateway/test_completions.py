@@ -9,7 +9,6 @@ from typing import Any
 import httpx
 import openai
 import pytest
-import tokenizers
 
 from gateway.app import create_app
 from gateway.model_files import ModelFiles
@@ -18,7 +17,7 @@ from gateway.tokenizer import Tokenizer
 from tests.gateway.conftest import open_client
 from tests.gateway.support.fake_backend import FakeBackend
 from tests.gateway.support.server import running
-from tests.gateway.support.tiny_model import MODEL_NAME, TEMPLATE
+from tests.gateway.support.tiny_model import write_opening_model
 
 PATH = "/v1/completions"
 TEXT = "Be kind.\r\n<|turn|>user\nhi <|stop|>" * 3
@@ -82,16 +81,8 @@ async def test_sixteen_tokens_are_generated_where_nothing_is_said(
     assert backend.requests[0].sampling.max_tokens == 16
 
 
-async def test_text_begins_as_the_models_texts_do(
-    backend: FakeBackend, model_files: ModelFiles, tmp_path: Path
-) -> None:
-    fast = tokenizers.Tokenizer.from_file(str(model_files.tokenizer_file))
-    fast.post_processor = tokenizers.processors.TemplateProcessing(
-        single="<|turn|> $A", special_tokens=[("<|turn|>", 1)]
-    )
-    fast.save(str(tmp_path / "tokenizer.json"))
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE}))
-    async with open_client(backend, ModelFiles.from_folder(tmp_path, MODEL_NAME)) as client:
+async def test_text_begins_as_the_models_texts_do(backend: FakeBackend, tmp_path: Path) -> None:
+    async with open_client(backend, write_opening_model(tmp_path)) as client:
         await client.post(PATH, json=completion("hi"))
         await client.post(PATH, json=completion("hi", add_special_tokens=False))
         counted = (await client.post("/tokenize", json={"prompt": "hi"})).json()["tokens"]

@@ -8,15 +8,13 @@ from typing import Any
 
 import httpx
 import pytest
-import tokenizers
 
 from gateway.completion_logprobs import CompletionLogprobs
 from gateway.logprobs import entry_of
-from gateway.model_files import ModelFiles
 from gateway.tokenizer import Tokenizer
 from tests.gateway.conftest import open_client
 from tests.gateway.support.fake_backend import FakeBackend, logprobs_of
-from tests.gateway.support.tiny_model import EOS_ID, MODEL_NAME, TEMPLATE
+from tests.gateway.support.tiny_model import EOS_ID, write_opening_model
 from tests.gateway.test_chat import chat, events
 from tests.gateway.test_choices import completion
 
@@ -142,16 +140,8 @@ async def test_a_prompt_that_is_scored_may_fill_the_model(client: httpx.AsyncCli
         assert (await client.post(COMPLETIONS, json=body)).json()["error"]["code"] == "context_length_exceeded"
 
 
-async def test_tokens_that_the_client_did_not_write_have_no_place(
-    backend: FakeBackend, model_files: ModelFiles, tmp_path: Path
-) -> None:
-    fast = tokenizers.Tokenizer.from_file(str(model_files.tokenizer_file))
-    fast.post_processor = tokenizers.processors.TemplateProcessing(
-        single="<|turn|> $A", special_tokens=[("<|turn|>", 1)]
-    )
-    fast.save(str(tmp_path / "tokenizer.json"))
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE}))
-    async with open_client(backend, ModelFiles.from_folder(tmp_path, MODEL_NAME)) as client:
+async def test_tokens_that_the_client_did_not_write_have_no_place(backend: FakeBackend, tmp_path: Path) -> None:
+    async with open_client(backend, write_opening_model(tmp_path)) as client:
         body = completion("hello, world", echo=True, logprobs=0, max_tokens=0)
         said = (await client.post(COMPLETIONS, json=body)).json()["choices"][0]["logprobs"]
     assert said["tokens"][0] == "<|turn|>"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from gateway.model_files import ModelFiles
 
@@ -51,4 +51,14 @@ def write_model(folder: Path, *, template: str = TEMPLATE) -> ModelFiles:
     tokenizer.save(str(folder / "tokenizer.json"))
     config = {"bos_token": {"content": "<|turn|>"}, "eos_token": "<|end|>", "chat_template": template}
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return ModelFiles.from_folder(folder, MODEL_NAME)
+
+
+def write_opening_model(folder: Path) -> ModelFiles:
+    """The same with a tokenizer that puts a token before each text."""
+    tokenizer = Tokenizer.from_file(str(write_model(folder).tokenizer_file))
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<|turn|> $A", special_tokens=[("<|turn|>", SPECIAL_TOKENS.index("<|turn|>"))]
+    )
+    tokenizer.save(str(folder / "tokenizer.json"))
     return ModelFiles.from_folder(folder, MODEL_NAME)
