@@ -57,7 +57,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 # Debian packages that tests need. Without root their tests skip with a reason; with CI set they fail.
-PACKAGES := curl postgresql
+PACKAGES := chromium curl postgresql
 packages:
 	@if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
 	  dpkg -s $(PACKAGES) >/dev/null 2>&1 || { export DEBIAN_FRONTEND=noninteractive; apt-get update -qq && apt-get install -y -qq --no-install-recommends $(PACKAGES); }; \
