@@ -181,6 +181,10 @@ class _StoreCollector(Collector):
         yield GaugeMetricFamily("prefixgate_request_log_waiting_rows", "Rows that are not written yet", log.num_waiting)
         yield CounterMetricFamily("prefixgate_request_log_written_rows", "Rows written", log.num_written)
         yield CounterMetricFamily("prefixgate_request_log_dropped_rows", "Rows never written", log.num_dropped)
+        dropped = log.minutes.num_dropped
+        yield CounterMetricFamily(
+            "prefixgate_dropped_minute_sums", "Additions to sums by minute never written", dropped
+        )
 
 
 def _floor(block_size: int) -> Iterator[Metric]:
