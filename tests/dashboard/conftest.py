@@ -40,10 +40,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedGateway]
 async def traffic(gateway: ServedGateway) -> AsyncIterator[Traffic]:
     """Its clients, after a first round of everything."""
     traffic = Traffic(gateway)
-    await traffic.prepare()
-    await traffic.chats()
-    await traffic.failures()
-    await traffic.crowd()
+    await traffic.everything()
     yield traffic
     await traffic.close()
 

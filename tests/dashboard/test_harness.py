@@ -7,7 +7,7 @@ from playwright.async_api import Browser
 
 from tests.dashboard.support.browser import Faults, axe, opened_page
 from tests.dashboard.support.served import ServedGateway
-from tests.dashboard.support.traffic import RULE, TENANTS, Traffic
+from tests.dashboard.support.traffic import PROMPT, RULE, TENANTS, Traffic
 
 FAULTY = {
     "console": "<script>console.error('oh')</script>",
@@ -40,6 +40,12 @@ async def test_traffic_has_all_that_pages_show(gateway: ServedGateway, traffic: 
     assert {tenant["name"] for tenant in (await gateway.get("/tenants"))["data"]} >= set(TENANTS)
     savings = {(row["rule"], row["mode"]): row for row in (await gateway.get("/savings"))["rules"]}
     assert savings[RULE, "audit"]["net_tokens"] > 100
-    cache = await gateway.get("/cache")
-    assert cache["counters"]["evicted_blocks"] > 0
-    assert cache["counters"]["cached_tokens"] > 0
+    counters = (await gateway.get("/cache"))["counters"]
+    assert counters["evicted_blocks"] > 0
+    assert counters["cached_tokens"] > 0
+    prompt = await gateway.get(f"/prompts/{PROMPT}")
+    assert prompt["active_version"] == 1
+    assert prompt["warm"]["status"] == "warm"
+    assert [text["count"] for text in (await gateway.get(f"/prompts/{PROMPT}/drift"))["variants"]] == [1]
+    statuses = {row["status"] for row in (await gateway.get("/requests"))["data"]}
+    assert statuses == {200, 400, 404, 429}
