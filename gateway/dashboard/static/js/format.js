@@ -1,0 +1,61 @@
+// How numbers and times are written, in one place. No data is a dash, never 0.
+
+import { h } from "./dom.js";
+
+export const NOTHING = "–";
+
+const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const short = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
+const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
+const full = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium", hour12: false });
+
+const isKnown = (value) => value !== null && value !== undefined && !Number.isNaN(value);
+
+/** 12,345 */
+export const count = (value) => (isKnown(value) ? whole.format(value) : NOTHING);
+
+/** 12.3K */
+export const compact = (value) => (isKnown(value) ? (Math.abs(value) < 10_000 ? whole.format(value) : short.format(value)) : NOTHING);
+
+/** A share of 1 as 87.5 % */
+export const percent = (value) => (isKnown(value) ? `${(value * 100).toFixed(1)} %` : NOTHING);
+
+/** 12 ms, 1.25 s, 3 min 20 s, 2 h 5 min */
+export function seconds(value) {
+  if (!isKnown(value)) return NOTHING;
+  const size = Math.abs(value);
+  if (size === 0) return "0 s";
+  if (size < 0.001) return "< 1 ms";
+  if (size < 0.9995) return `${Math.round(value * 1000)} ms`;
+  if (size < 9.995) return `${value.toFixed(2)} s`;
+  if (size < 59.5) return `${Math.round(value)} s`;
+  const minutes = Math.floor((size + 0.5) / 60);
+  if (minutes < 60) return `${minutes} min ${Math.floor((size + 0.5) % 60)} s`;
+  return minutes < 48 * 60 ? `${Math.floor(minutes / 60)} h ${minutes % 60} min` : `${Math.floor(minutes / 1440)} days`;
+}
+
+/** 14:03:22 today, else with its date */
+export function time(iso) {
+  if (!iso) return NOTHING;
+  const moment = new Date(iso);
+  return moment.toDateString() === new Date().toDateString() ? clock.format(moment) : full.format(moment);
+}
+
+/** An element with the time in words, and all of it for whoever points at it. */
+export const timeTag = (iso) => (iso ? h("time", { datetime: iso, title: full.format(new Date(iso)) }, time(iso)) : NOTHING);
+
+/** 5 s ago */
+export function ago(iso) {
+  if (!iso) return "never";
+  const passed = (Date.now() - new Date(iso).getTime()) / 1000;
+  return passed < 2 ? "just now" : `${seconds(Math.floor(passed))} ago`;
+}
+
+/**
+ * A number of the API on the page: as people read it, with the exact value beside it for who points at it, and for tests.
+ * @param {string} name  where it stands in the API's answer, "tokens.prompt"
+ */
+export function figure(name, value, format = compact) {
+  const exact = isKnown(value) ? String(value) : "";
+  return h("span.figure", { "data-figure": name, "data-value": exact, title: isKnown(value) ? exact : "no data" }, format(value));
+}
