@@ -33,8 +33,14 @@ export async function chart(place, { label, figure, numbers }) {
   await draw(canvas, figure);
 }
 
-/** A colour of the style sheet by its name, "hit" for --hit. */
-export const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+/** A colour of the style sheet by its name, "hit" for --hit, as it is in the theme that holds: plotly knows no light-dark(). */
+export function color(name) {
+  const probe = h("span", { style: { color: `var(--${name})` } });
+  document.body.append(probe);
+  const { color: resolved } = getComputedStyle(probe);
+  probe.remove();
+  return resolved;
+}
 
 /** Draw all charts again, in the colours that hold now. */
 export function recolor() {
