@@ -89,7 +89,7 @@ function look() {
     plot_bgcolor: "rgba(0,0,0,0)",
     hovermode: "x unified",
     hoverlabel: { bgcolor: color("raised"), bordercolor: color("line"), font: { color: color("text") } },
-    legend: { orientation: "h", y: 1.12, x: 0 },
+    legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 },
     xaxis: { ...axis },
     yaxis: { ...axis, rangemode: "tozero" },
   };
