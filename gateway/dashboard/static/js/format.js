@@ -65,6 +65,16 @@ export function ago(iso) {
  * @param {string} name  where it stands in the API's answer, "tokens.prompt"
  */
 export function figure(name, value, format = compact) {
+  const element = h("span.figure", { "data-figure": name });
+  write(element, value, format);
+  return element;
+}
+
+/** Put another value into a figure; what is equal is not touched, so a selection in it stays. */
+export function write(element, value, format = compact) {
   const exact = isKnown(value) ? String(value) : "";
-  return h("span.figure", { "data-figure": name, "data-value": exact, title: isKnown(value) ? exact : "no data" }, format(value));
+  if (element.dataset.value === exact) return;
+  element.dataset.value = exact;
+  element.title = exact || "no data";
+  element.textContent = format(value);
 }
