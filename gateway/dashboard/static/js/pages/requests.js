@@ -84,7 +84,9 @@ class ListView {
 
   /** The gateway's numbers came: read the list again if it grew. */
   follow({ num_logged_requests: numLogged }) {
-    if (!this.#isBusy && this.#feed.isBehind(numLogged)) this.#load({ numLogged, isHeld: this.#isHeld });
+    if (this.#isBusy) return;
+    const isHeld = this.#isHeld;
+    if (this.#feed.isBehind(numLogged) || (this.#feed.newer > 0 && !isHeld)) this.#load({ numLogged, isHeld });
   }
 
   get #isHeld() {
@@ -154,7 +156,8 @@ class ListView {
 
   #words() {
     const { entries, isInThePast } = this.#feed;
-    if (this.#problem && entries.length) return `Not brought up to date: ${this.#problem.message}.`;
+    if (!entries.length) return this.#isPaused ? "Paused." : "";
+    if (this.#problem) return `Not brought up to date: ${this.#problem.message}.`;
     const shown = `${count(entries.length)} shown, newest first.`;
     if (this.#isPaused) return `${shown} Paused.`;
     return isInThePast ? `${shown} New ones are counted.` : `${shown} New ones appear by themselves.`;
