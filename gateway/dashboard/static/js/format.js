@@ -37,6 +37,14 @@ export function seconds(value) {
   return minutes < 48 * 60 ? `${Math.floor(minutes / 60)} h ${minutes % 60} min` : `${Math.floor(minutes / 1440)} days`;
 }
 
+/** 24 KiB, 1.5 GiB */
+export function bytes(value) {
+  if (!isKnown(value)) return NOTHING;
+  const power = Math.min(4, Math.max(0, Math.floor(Math.log2(Math.max(1, value)) / 10)));
+  const size = value / 1024 ** power;
+  return `${size.toFixed(power && size < 10 ? 1 : 0)} ${["B", "KiB", "MiB", "GiB", "TiB"][power]}`;
+}
+
 /** 14:03:22 today, else with its date */
 export function time(iso) {
   if (!iso) return NOTHING;
@@ -51,7 +59,8 @@ export const timeTag = (iso) => (iso ? h("time", { datetime: iso, title: full.fo
 export function ago(iso) {
   if (!iso) return "never";
   const passed = (Date.now() - new Date(iso).getTime()) / 1000;
-  return passed < 2 ? "just now" : `${seconds(Math.floor(passed))} ago`;
+  if (passed < 2) return "just now";
+  return `${passed < 60 ? `${Math.floor(passed)} s` : seconds(passed)} ago`;
 }
 
 /**

@@ -3,7 +3,7 @@
 import { chart } from "./charts.js";
 import { fill, h } from "./dom.js";
 import { compact, count, figure, percent, setting, timeTag } from "./format.js";
-import { reasonWords, regionWords } from "./reasons.js";
+import { lossWords, regionWords } from "./loss_words.js";
 import { empty } from "./states.js";
 import { table } from "./table.js";
 import { stepsOf, waterfallColumns, waterfallFigure } from "./waterfall.js";
@@ -55,7 +55,7 @@ export function reasonsTable(losses, cache) {
   const rows = byReason(losses);
   if (!rows.length) return losses.prompt_tokens ? empty("Nothing was lost", "All that was possible came from the cache.") : empty("Nothing to explain yet");
   const columns = [
-    { title: "Reason", cell: ({ reason }) => h("strong", reasonWords(reason).label) },
+    { title: "Reason", cell: ({ reason }) => h("strong", lossWords(reason).label) },
     { title: "Tokens", isNumber: true, hint: "lost tokens of the sample", cell: ({ tokens }) => count(tokens) },
     { title: "Of possible", isNumber: true, cell: ({ tokens }) => percent(losses.possible_tokens ? tokens / losses.possible_tokens : null) },
     { title: "Where", cell: ({ regions }) => h("ul.plain", regions.map((loss) => h("li", `${regionWords(loss.region)}: `, figure(`lost.${loss.index}.tokens`, loss.tokens, count)))) },
@@ -77,7 +77,7 @@ function byReason({ lost }) {
 }
 
 function explained(reason, cache) {
-  const { means, helps } = reasonWords(reason);
+  const { means, helps } = lossWords(reason);
   const more = reason === "evicted" && cache?.evicted_blocks ? h("p", roomInWords(cache)) : null;
   return h("div.explained", h("p", means), helps ? h("p.hint", h("strong", "What helps: "), helps) : null, more);
 }
@@ -93,7 +93,7 @@ export function topTable(losses) {
   const columns = [
     { title: "Time", cell: ({ at }) => timeTag(at) },
     { title: "Tenant", cell: ({ tenant }) => h("span.long", tenant) },
-    { title: "Reason", cell: ({ reason }) => reasonWords(reason).label },
+    { title: "Reason", cell: ({ reason }) => lossWords(reason).label },
     { title: "Where", cell: ({ region }) => regionWords(region) },
     { title: "Lost tokens", isNumber: true, cell: (miss) => figure(`top.${miss.index}.lost_tokens`, miss.lost_tokens, count) },
     { title: "Prompt tokens", isNumber: true, cell: (miss) => figure(`top.${miss.index}.prompt_tokens`, miss.prompt_tokens, count) },

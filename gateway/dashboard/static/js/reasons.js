@@ -1,78 +1,34 @@
-// Why tokens were computed although they could have come from the cache, and where they stand, in plain words.
+// Why a block of a prompt was, or was not, taken from the cache: words for the reasons of the engine, and what helps.
 
-/** @typedef {{label: string, means: string, helps: string}} ReasonWords */
+/** What became of a block: the three ways, and which reasons lead to each. */
+const COPIED = new Set(["copied", "share_cap"]);
 
-/** @type {Record<string, ReasonWords>} */
-const REASONS = {
-  rule_off: {
-    label: "Rule not on",
-    means: "A safe rule that is off, or only audited, would have made this text equal to what is cached.",
-    helps: "Turn the rule on: it is in the list below with what it would save.",
-  },
-  diverged: {
-    label: "Text differs",
-    means: "The prompt begins like a cached one and then differs; all behind the first different token is computed again.",
-    helps: "Explain a request to see the first different token. Move what changes (dates, ids, names) behind what stays, or let relocate_volatile do it.",
-  },
-  evicted: {
-    label: "Evicted",
-    means: "It had been cached, and its blocks were given up to make room for other prompts.",
-    helps: "A larger pool (--kv-cache-memory or --num-blocks), or register the prompt and pin it.",
-  },
-  cold_restart: {
-    label: "Engine restarted",
-    means: "It was cached before the engine restarted; a new process begins empty.",
-    helps: "Register prompts that many requests begin with: they are computed at the start, before requests come.",
-  },
-  below_min_reuse: {
-    label: "Too short a piece",
-    means: "Fewer tokens of the last block are equal than are worth a copy, or there was no room for one.",
-    helps: "Usually nothing: it is less than a block a request. A smaller --block-size makes it less.",
-  },
-  not_ready: {
-    label: "Being computed",
-    means: "Another request was computing the same text at that moment, and to wait for it would have taken longer.",
-    helps: "Register the shared beginning, so that it is computed before the requests come.",
-  },
-  share_cap: {
-    label: "Cap on sharing",
-    means: "As much of the pool as max_shared_ratio allows was in common use.",
-    helps: "Raise max_shared_ratio, or enlarge the pool.",
-  },
-  never_cached: {
-    label: "Not known to the engine",
-    means: "Nothing in the engine begins like this prompt: it was evicted so long ago that no trace is left, or was never sent in this form.",
-    helps: "Where rules are not on, turn them on: they give one text one form. Else a larger pool.",
-  },
-  disabled: {
-    label: "Cache not used",
-    means: "The prefix cache is off, or the request asked for log probabilities of its prompt, which have to be computed.",
-    helps: "Turn the prefix cache on, or do without prompt log probabilities.",
-  },
-  other_scope: {
-    label: "Another tenant's",
-    means: "Only another tenant has this text in the cache, and tenants share nothing of their own.",
-    helps: "Register what all may share as a public prompt.",
-  },
-  unexplained: {
-    label: "Not explained",
-    means: "What closes the sum: engine and maximum were counted in different caches. Below 0: the engine reused more than the maximum foresaw.",
-    helps: "Nothing. A large share says that the sample is too small: raise --accounting-sampling.",
-  },
+const WORDS = {
+  hit: ["Reused", "taken from the cache in place", null],
+  copied: ["Copied", "its first tokens were copied from a cached block", null],
+  share_cap: ["Copied for the cap", "copied whole, because max_shared_ratio of the pool was in common use", "A higher --max-shared-ratio, or a larger pool."],
+  not_ready: ["Being computed", "another request was computing the same at that moment", null],
+  evicted: ["Evicted", "it was cached and had made room for others", "A larger pool, or a pin or a priority for a registered prompt."],
+  below_min_reuse: ["Too little to copy", "too few tokens agree with a cached block for a copy to pay", null],
+  diverged: ["Differs", "the text differs from everything that is cached there", "Look at the place and at both sides below. A rule that is named mends it; else change the client."],
+  cold_restart: ["Lost at a restart", "it was cached before the engine's process restarted", "See why it restarted. Registered prompts are warmed again by themselves."],
+  never_cached: ["New", "nobody had sent this text before", null],
+  disabled: ["Cache not used", "the prefix cache is off, or log probabilities of the prompt were asked for", "Switch on enable_prefix_caching of the engine."],
+  other_scope: ["Another tenant's", "only another tenant had sent it, and tenants share nothing", "Where all may share it, register it as a public prompt."],
 };
 
-const REGIONS = {
-  system: "system text",
-  tools: "tool list",
-  user: "users' messages",
-  assistant: "earlier answers",
-  tool: "tool results",
-  template: "chat template",
-  answer: "answers",
-  unknown: "place not known",
-};
+/** A short name: "Evicted". */
+export const reasonWord = (reason) => WORDS[reason]?.[0] ?? reason;
 
-/** Words for a reason; one that has none yet is shown by its name. */
-export const reasonWords = (reason) => REASONS[reason] ?? { label: reason.replaceAll("_", " "), means: "", helps: "" };
+/** What it means, as the end of a sentence. */
+export const reasonMeaning = (reason) => WORDS[reason]?.[1] ?? reason;
 
-export const regionWords = (region) => REGIONS[region] ?? region;
+/** What an operator can do about it; null: nothing is wrong. */
+export const reasonAdvice = (reason) => WORDS[reason]?.[2] ?? null;
+
+/** What became of a block with this reason: `hit`, `copied`, `computed`, or `answer` where it has none. */
+export function kindOf(reason) {
+  if (reason === null) return "answer";
+  if (reason === "hit") return "hit";
+  return COPIED.has(reason) ? "copied" : "computed";
+}

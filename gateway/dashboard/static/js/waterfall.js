@@ -2,7 +2,7 @@
 
 import { color } from "./charts.js";
 import { compact, count, percent } from "./format.js";
-import { reasonWords, regionWords } from "./reasons.js";
+import { lossWords, regionWords } from "./loss_words.js";
 
 const MOST_STEPS = 8;
 const SMALL = 0.02;
@@ -30,7 +30,7 @@ function lostSteps({ lost, possible_tokens: possible }) {
   return steps;
 }
 
-export const lossLabel = (reason, region) => `${reasonWords(reason).label}, ${regionWords(region)}`;
+export const lossLabel = (reason, region) => `${lossWords(reason).label}, ${regionWords(region)}`;
 
 /** Three traces, for one has a single colour for all that falls, and new text is not lost. */
 export function waterfallFigure(losses) {
