@@ -1,14 +1,12 @@
-"""`/admin/v1`: what the operator sees and changes. Every route needs the admin key."""
+"""`/admin/v1`: what the operator sees and changes. Every route needs the admin key, or a session of the dashboard."""
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from fastapi import APIRouter, Depends, Header
+from fastapi import APIRouter, Depends
 
 from gateway.accounting.accounting import Accounting
-from gateway.auth import Authenticator
 from gateway.backends.base import Backend
+from gateway.dashboard.access import AdminAccess
 from gateway.dry_run import DryRun
 from gateway.explain.records import PromptRecords
 from gateway.explain.report import MissReports
@@ -35,7 +33,7 @@ from gateway.template_check import TemplateVerdict
 
 def admin_router(
     backend: Backend,
-    authenticator: Authenticator,
+    access: AdminAccess,
     settings: Settings,
     *,
     recent: RecentRequests,
@@ -51,11 +49,7 @@ def admin_router(
     records: PromptRecords,
 ) -> APIRouter:
     """Build the routes; those of a store only where there is one."""
-
-    async def check_key(authorization: Annotated[str | None, Header()] = None) -> None:
-        authenticator.check_admin(authorization)
-
-    router = APIRouter(prefix="/admin/v1", dependencies=[Depends(check_key)])
+    router = APIRouter(prefix="/admin/v1", dependencies=[Depends(access.check)])
 
     # Not included as routers of their own: those hide their paths, which are the labels of the metrics.
     add_config_routes(router, LiveConfig(settings, backend, modes, store, template), store, rules)
