@@ -128,9 +128,9 @@ class Losses(Collector):
         region = _region_of(record)
         if lost < 0:
             self.beyond[region] += -lost
-            self._keep("beyond_possible_tokens", region, -lost)
+            self._keep("lost_tokens", f"{UNEXPLAINED}:{region}", lost)
             return
-        if possible.is_parted and reason in _TEXT_REASONS:
+        if reason in _TEXT_REASONS and (possible.is_parted or lost <= possible.num_dropped):
             why = RULE_OFF
         else:
             why = UNEXPLAINED if reason in _NOTHING_MISSED else reason.value

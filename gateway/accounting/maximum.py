@@ -55,8 +55,10 @@ class Possible:
 
     num_tokens: int
     """Those of the sent prompt that need not have been computed: reused, or dropped by a rule."""
-    is_parted: bool
-    """As it was sent it differs within them from the prompt that brought them: a rule that is not on would have helped."""
+    num_dropped: int = 0
+    """How many fewer tokens the prompt has with all safe rules on."""
+    is_parted: bool = False
+    """As it was sent it differs from the prompt that brought what is reused, before the end of that."""
 
 
 class Maximum:
@@ -80,11 +82,11 @@ class Maximum:
         """Look a prompt up, then cache it; of one that is longer than the pool nothing is possible."""
         hit = self._shadow.serve(prompt_of(best.prompt), best.changes)
         if hit is None:
-            return Possible(0, is_parted=False)
-        num_computed = len(best.prompt.token_ids) - hit.num_cached_tokens
+            return Possible(0)
+        num_dropped = best.num_sent_tokens - len(best.prompt.token_ids)
         parting = None if hit.mark is None else _parting(best.changes, hit.mark)
         is_parted = parting is not None and parting < hit.num_cached_tokens
-        return Possible(max(0, best.num_sent_tokens - num_computed), is_parted)
+        return Possible(max(0, hit.num_cached_tokens + num_dropped), num_dropped, is_parted)
 
     def extend(self, best: Best, answer: Sequence[int]) -> None:
         """Cache an answer behind a prompt that was admitted; its last token is never computed."""

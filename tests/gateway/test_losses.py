@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -106,16 +107,21 @@ async def test_clean_prompt_behind_an_odd_one_loses_by_the_rule_that_is_not_on(
 ) -> None:
     traffic = Traffic(model_files, [header(mode)])
     await traffic.send(chat("# 7919\nAnswer.", "hi"), chat("Answer.", "hi"))
-    assert traffic.losses.lost.keys() == {("rule_off", "system")}
-    (miss,) = traffic.losses.top(0, float("inf"), 20)
-    assert (miss.reason, miss.region, miss.lost_tokens) == ("rule_off", "system", traffic.losses.lost.total())
+    worst, header_itself = traffic.losses.top(0, float("inf"), 20)
+    assert (worst.reason, worst.region) == ("rule_off", "system")
+    assert worst.lost_tokens > 30 > 10 > header_itself.lost_tokens
 
 
 async def test_eviction_is_no_loss_by_a_rule_that_all_prompts_lack_alike(model_files: ModelFiles) -> None:
     traffic = Traffic(model_files, [line_ends(Mode.OFF)], SMALL)
     chats = [chat(f"{number}.\r\nAnswer. " + "Be short." * 20, "hi") for number in range(4)]
     await traffic.send(*chats, *chats)
-    assert {reason for reason, _ in traffic.losses.lost} == {"evicted"}
+    *firsts, evicted = Counter({reason: tokens for (reason, _), tokens in traffic.losses.lost.items()}).most_common()[
+        ::-1
+    ]
+    assert evicted[0] == "evicted"
+    assert evicted[1] > 100
+    assert sum(tokens for _, tokens in firsts) <= 2 * len(chats)  # the \r of each, when it first came
 
 
 async def test_new_life_of_the_engine_is_a_loss(model_files: ModelFiles) -> None:
@@ -176,8 +182,8 @@ def test_misses_are_bounded_and_the_worst_of_a_time_come_first() -> None:
     for number in range(MAX_MISSES + 10):
         now = float(number)
         record = PromptRecord(f"chatcmpl-{number}", f"r{number}", "acme", PATH, 5000, 0, (), ())
-        losses.count(record, Admission(5000, 0, {"evicted": 1}), Possible(number % 100, is_parted=False))
-    assert [miss.lost_tokens for miss in losses.top(0, 2000, 3)] == [99, 99, 99]
+        losses.count(record, Admission(5000, 0, {"evicted": 1}), Possible(number % 100 + 1))
+    assert [miss.lost_tokens for miss in losses.top(0, 2000, 3)] == [100, 100, 100]
     assert [miss.completion_id for miss in losses.top(0, 21, 3)] == [f"chatcmpl-{at}" for at in (20, 19, 18)]
     assert losses.top(0, 9, 3) == []
     assert losses.lost.keys() == {("evicted", "unknown")}
