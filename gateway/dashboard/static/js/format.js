@@ -20,6 +20,9 @@ export const compact = (value) => (isKnown(value) ? (Math.abs(value) < 10_000 ? 
 /** A share of 1 as 87.5 % */
 export const percent = (value) => (isKnown(value) ? `${(value * 100).toFixed(1)} %` : NOTHING);
 
+/** A share as it was set: 5 %, 0.25 % */
+export const setting = (value) => (isKnown(value) ? `${Number((value * 100).toPrecision(3))} %` : NOTHING);
+
 /** 12 ms, 1.25 s, 3 min 20 s, 2 h 5 min */
 export function seconds(value) {
   if (!isKnown(value)) return NOTHING;

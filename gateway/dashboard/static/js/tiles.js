@@ -1,7 +1,7 @@
 // The overview's tiles, one number each, and what the maximum means.
 
 import { h } from "./dom.js";
-import { compact, percent, seconds } from "./format.js";
+import { compact, percent, seconds, setting } from "./format.js";
 
 /** @param {import("./figures.js").Figures} figures */
 export function tiles(figures, overview) {
@@ -26,7 +26,7 @@ export function tiles(figures, overview) {
 export function maximumInWords(overview) {
   const { sampling, prompt_tokens: sampled } = overview?.maximum ?? {};
   if (!sampling) return "There is no maximum, for nothing is sampled: start the gateway with --accounting-sampling 0.05, or 1 with little traffic.";
-  const share = `${Number((100 * sampling).toPrecision(3))} %`;
+  const share = setting(sampling);
   if (!sampled) {
     const advice = sampling < 1 ? " With little traffic start it with --accounting-sampling 1." : "";
     return `There is no maximum yet: the sample is ${share} of the prompt families, and none has come into it.${advice}`;
