@@ -1,19 +1,15 @@
 // The normalizer's rules by what they do now, what they save, and the buttons that turn them on, to audit, and off.
 
-import { get, send } from "./api.js";
-import { confirm } from "./dialog.js";
-import { announce, fill, h } from "./dom.js";
+import { get } from "./api.js";
+import { fill, h } from "./dom.js";
 import { compact, count, figure, percent } from "./format.js";
+import { paramsFor, switchRule } from "./rule_switch.js";
 import { ruleWords } from "./rule_words.js";
 import { empty, failure, loading } from "./states.js";
 import { table } from "./table.js";
 
 const EVERY = "*";
-const ACTIONS = {
-  on: { label: "Turn on", asks: (name) => `Turn on ${name}?`, said: "on", tells: "Prompts that it changes are cached in their new form, so their next requests are computed once more." },
-  audit: { label: "Audit", asks: (name) => `Audit ${name}?`, said: "in audit mode", tells: "Nothing that is sent to the model changes; what it would save is counted on the sample." },
-  off: { label: "Turn off", asks: (name) => `Turn off ${name}?`, said: "off", tells: "It no longer runs, and nothing is counted for it." },
-};
+const LABELS = { on: "Turn on", audit: "Audit", off: "Turn off" };
 const BUTTONS = { on: ["off"], audit: ["on", "off"], off: ["audit", "on"] };
 
 /**
@@ -61,18 +57,12 @@ export function rulesCard({ signal }) {
 
   function button(row, mode) {
     const looks = mode === "on" ? "primary" : "";
-    return h("button", { type: "button", class: looks, id: `${mode}-${row.name}`, onclick: () => change(row, mode) }, ACTIONS[mode].label, h("span.unseen", ` ${row.name}`));
+    return h("button", { type: "button", class: looks, id: `${mode}-${row.name}`, onclick: () => change(row, mode) }, LABELS[mode], h("span.unseen", ` ${row.name}`));
   }
 
   async function change(row, mode) {
-    const action = ACTIONS[mode];
-    const params = paramsFor(row, mode);
-    const text = [ruleWords(row.name), "It will hold for every tenant and route, from the next request on.", action.tells, ...othersInWords(row), ...paramsInWords(params)];
-    const run = () => send("PUT", `rules/${encodeURIComponent(row.name)}`, { mode, params });
-    const isDone = await confirm({ title: action.asks(row.name), text: text.filter(Boolean).join(" "), action: action.label, run });
-    if (!isDone) return;
+    if (!(await switchRule(row.name, mode, [...othersInWords(row), ...paramsInWords(paramsFor(row, mode))]))) return;
     await load();
-    announce(`${row.name} is ${action.said} for every tenant and route`);
     document.getElementById(`${BUTTONS[mode][0]}-${row.name}`)?.focus();
   }
 
@@ -107,11 +97,6 @@ function rowOf(rule, choices, savings) {
   const isHere = ({ rule: name }) => name === rule.name || (name === EVERY && rule.default === "on");
   const others = choices.filter((choice) => isHere(choice) && (choice.tenant !== EVERY || choice.route !== EVERY));
   return { ...rule, index, saved: savings.rules[index] ?? null, others };
-}
-
-/** What was chosen stays; what was only assumed while it audited has to be said. */
-function paramsFor({ params, audit_params: assumed }, mode) {
-  return Object.keys(params).length || mode !== "on" ? params : (assumed ?? {});
 }
 
 function nameCell(row) {
