@@ -50,14 +50,14 @@ function inFigures(losses) {
   ];
 }
 
-/** What was lost by reason, each in plain words. `cache` is the overview's: of an engine, or null. */
-export function reasonsList(losses, cache) {
+/** What was lost by reason, each in plain words; `room` says what would have kept the blocks that were evicted. */
+export function reasonsList(losses, room) {
   const rows = byReason(losses);
   if (!rows.length) return losses.prompt_tokens ? empty("Nothing was lost", "All that was possible came from the cache.") : empty("Nothing to explain yet");
-  return h("ul.losses", rows.map((row) => lossItem(row, losses, cache)));
+  return h("ul.losses", rows.map((row) => lossItem(row, losses, room)));
 }
 
-function lossItem({ reason, tokens, regions }, { possible_tokens: possible }, cache) {
+function lossItem({ reason, tokens, regions }, { possible_tokens: possible }, room) {
   const { label, means, helps } = lossWords(reason);
   const place = (loss) => h("li", `${regionWords(loss.region)}: `, figure(`lost.${loss.index}.tokens`, loss.tokens, count));
   return h(
@@ -67,7 +67,7 @@ function lossItem({ reason, tokens, regions }, { possible_tokens: possible }, ca
       "div.explained",
       h("p", means),
       helps ? h("p.hint", h("strong", "What helps: "), helps) : null,
-      reason === "evicted" && cache?.evicted_blocks ? h("p.hint", roomInWords(cache)) : null,
+      reason === "evicted" ? room : null,
     ),
   );
 }
@@ -85,8 +85,10 @@ function byReason({ lost }) {
 }
 
 /** Each eviction made room for one block, so with as many blocks more there would have been none. */
-function roomInWords({ evicted_blocks: evicted, total_blocks: total }) {
-  return `The pool of ${count(total)} blocks evicted ${count(evicted)} since the engine's start: with at most as many blocks more (${percent(evicted / total)} of the pool) it would have kept all.`;
+export function roomInWords(cache) {
+  if (!cache?.evicted_blocks) return "";
+  const { evicted_blocks: evicted, total_blocks: total } = cache;
+  return `The pool of ${count(total)} blocks evicted ${count(evicted)} since the start: with at most as many blocks more (${percent(evicted / total)} of the pool) it would have kept all.`;
 }
 
 /** The requests that lost most, each with the way to its explanation. */

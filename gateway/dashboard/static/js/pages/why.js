@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 import { fill, h } from "../dom.js";
-import { reasonsList, topTable, waterfallCard } from "../losses.js";
+import { reasonsList, roomInWords, topTable, waterfallCard } from "../losses.js";
 import { rulesCard } from "../rule_list.js";
 import { spanChoice } from "../span.js";
 import { failure, loading } from "../states.js";
@@ -12,10 +12,11 @@ export const title = "Why not higher";
 const REDRAW_MS = 30_000;
 
 export function open(root, context) {
-  const { live, signal } = context;
+  const { signal } = context;
   const waterfall = waterfallCard();
   const reasons = h("div", loading());
   const top = h("div", loading());
+  const room = h("p.hint");
   const rules = rulesCard(context);
   const choice = spanChoice(context.query, () => load({ isOther: true }));
   const details = h("section.card", h("h2", "What was lost, and what helps"), reasons);
@@ -48,7 +49,7 @@ export function open(root, context) {
     shown = now;
     details.hidden = tops.hidden = false;
     waterfall.show(losses, choice.span.words);
-    fill(reasons, reasonsList(losses, live.overview?.cache));
+    fill(reasons, reasonsList(losses, room));
     fill(top, topTable(losses));
   }
 
@@ -60,7 +61,8 @@ export function open(root, context) {
     tops,
   );
   load({ isOther: true });
-  context.onLive(({ num_logged_requests: ended }) => {
+  context.onLive(({ num_logged_requests: ended, cache }) => {
+    room.textContent = roomInWords(cache);
     if (seen === null) seen = ended;
     if (ended === seen || Date.now() - loadedAt < REDRAW_MS) return;
     seen = ended;
