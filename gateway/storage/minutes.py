@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import func, literal, select
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -30,11 +30,10 @@ _MAX_LABEL_CHARS = 64
 _MAX_WAITING = 100_000
 _FIRST_ERROR = 400
 
-RequestSum = Literal["requests", "errors", "prompt_tokens", "cached_tokens", "generated_tokens", "first_tokens"]
-"""Follows from requests. `first_tokens` counts them, labelled `hit:0.6`: hit or miss, and the bound of the bucket."""
-AddedSum = Literal["sampled_prompt_tokens", "sampled_cached_tokens", "possible_tokens", "lost_tokens"]
+REQUEST_SUMS = ("requests", "errors", "prompt_tokens", "cached_tokens", "generated_tokens", "first_tokens")
+"""Follow from requests. `first_tokens` counts them, labelled `hit:0.6`: hit or miss, and the bound of the bucket."""
+ADDED_SUMS = ("sampled_prompt_tokens", "sampled_cached_tokens", "possible_tokens", "lost_tokens")
 """Added by whoever knows. `lost_tokens` is labelled `reason:region`."""
-SumName = Literal[RequestSum, AddedSum]
 
 Key = tuple[int, str, str]
 """The minute's first second, name, label."""
@@ -78,17 +77,19 @@ class Minutes:
         """Sums that are not written yet."""
         return len(self._waiting)
 
-    def add(self, name: AddedSum, label: str, value: float, at: float | None = None) -> None:
+    def add(self, name: str, label: str, value: float, at: float | None = None) -> None:
         """Add to a sum, from any thread. Waits for nothing.
 
         Args:
-            name: of the sum.
+            name: one of `ADDED_SUMS`.
             label: what part of it; empty: it has none.
             value: in the name's unit.
             at: seconds since 1970; None: now.
 
-        Raises: ValueError: the value is no finite number, which no sum would ever recover from.
+        Raises: ValueError: there is no such sum, or the value is no finite number, from which a sum never recovers.
         """
+        if name not in ADDED_SUMS:
+            raise ValueError(f"name: got {name!r}, wanted one of {', '.join(ADDED_SUMS)}")
         if not math.isfinite(value):
             raise ValueError(f"value of {name}: got {value}, wanted a finite number")
         minute = _minute(self._clock() if at is None else at)
@@ -109,7 +110,7 @@ class Minutes:
             raise
 
     async def sums(
-        self, since: float, until: float, step: int | None = None, *, names: Collection[SumName] | None = None
+        self, since: float, until: float, step: int | None = None, *, names: Collection[str] | None = None
     ) -> Sequence[MinuteSum]:
         """Sum what is written, by steps of time, the oldest first. Only what there is: no sum is 0 for lack of data.
 
@@ -170,7 +171,7 @@ async def add_to_minutes(connection: AsyncConnection, entries: Iterable[RequestE
         await connection.execute(upsert_adding(connection, METRIC_MINUTES), rows)
 
 
-def _sums_of(entry: RequestEntry) -> Iterator[tuple[RequestSum, str, float]]:
+def _sums_of(entry: RequestEntry) -> Iterator[tuple[str, str, float]]:
     """Tell what a request adds. What it has no number of is left out, for no data is not 0."""
     yield "requests", "", 1
     if entry.status >= _FIRST_ERROR:

@@ -164,6 +164,8 @@ async def test_labels_beyond_their_number_and_such_as_nobody_stores_are_others(d
     for value in (math.nan, math.inf):
         with pytest.raises(ValueError, match="wanted a finite number"):
             log.minutes.add("lost_tokens", "", value)
+    with pytest.raises(ValueError, match="got 'requests', wanted one of"):
+        log.minutes.add("requests", "", 1)
 
 
 async def test_minutes_are_pruned_an_hour_at_a_time(database: Database) -> None:

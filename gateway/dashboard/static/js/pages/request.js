@@ -2,13 +2,13 @@
 
 import { get } from "../api.js";
 import { BlockStrip } from "../block_strip.js";
-import { diffView } from "../diff.js";
 import { h } from "../dom.js";
 import { explanation } from "../explanation.js";
 import { requestFacts } from "../request_facts.js";
 import { empty, shows } from "../states.js";
 import { storedContent } from "../stored_content.js";
 import { tenantNames } from "../tenant_names.js";
+import { diffView } from "../text_diff.js";
 import { timeline } from "../timeline.js";
 
 export const title = (params) => `Request ${idOf(params)}`;
@@ -91,7 +91,7 @@ class RequestView {
     }
     const { rules, diff } = answer;
     if (!diff) return empty("Nothing was changed", "The conversation came in canonical form.");
-    return [h("p", "From the form in which it came to the canonical one, by ", rules.map((rule, index) => [index ? ", " : "", h("code", rule)]), "."), diffView(diff, { label: "Changes by the rules" })];
+    return [h("p", "From the form in which it came to the canonical one, by ", rules.map((rule, index) => [index ? ", " : "", h("code", rule)]), "."), diffView(diff)];
   }
 
   async #found(answer) {
