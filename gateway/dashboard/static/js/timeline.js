@@ -38,7 +38,7 @@ function partsOf(request) {
     parts.push({ name: "Prefill", seconds: atLeast0(first - before), color: "computed", meaning: prefillMeaning(request) });
     parts.push({ name: "Decode", seconds: atLeast0(total - first), color: "shared", meaning: decodeMeaning(request, total - first) });
   } else {
-    parts.push({ name: "Rest", seconds: atLeast0(total - before), color: "free", meaning: "until it ended without a token" });
+    parts.push({ name: "Rest", seconds: atLeast0(total - before), color: "copied", meaning: "until it ended without a token" });
   }
   return parts;
 }

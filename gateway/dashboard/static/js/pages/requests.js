@@ -13,6 +13,11 @@ import { tenantNames } from "../tenant_names.js";
 
 export const title = "Requests";
 
+const MIN_MS = 1_500;
+const MAX_MS = 10_000;
+/** Reading the list again may take this part of the time: a filter that fits little makes the gateway look at all of the log. */
+const SHARE = 0.01;
+
 export function open(root, ctx) {
   root.append(h("div.title", h("h1", title), finder(ctx)));
   const form = h("section.card", { "aria-label": "Filters" }, loading());
@@ -59,6 +64,7 @@ class ListView {
   #feed;
   #isPaused = false;
   #isBusy = false;
+  #dueAt = 0;
   #problem = null;
   #rows = null;
   #place;
@@ -84,7 +90,7 @@ class ListView {
 
   /** The gateway's numbers came: read the list again if it grew. */
   follow({ num_logged_requests: numLogged }) {
-    if (this.#isBusy) return;
+    if (this.#isBusy || performance.now() < this.#dueAt) return;
     const isHeld = this.#isHeld;
     if (this.#feed.isBehind(numLogged) || (this.#feed.newer > 0 && !isHeld)) this.#load({ numLogged, isHeld });
   }
@@ -101,6 +107,7 @@ class ListView {
 
   async #attempt(read) {
     this.#isBusy = true;
+    const begun = performance.now();
     this.#place.setAttribute("aria-busy", "true");
     try {
       await read();
@@ -110,6 +117,8 @@ class ListView {
       this.#problem = error;
     } finally {
       this.#isBusy = false;
+      const now = performance.now();
+      this.#dueAt = now + Math.min(MAX_MS, Math.max(MIN_MS, (now - begun) / SHARE));
     }
     this.#place.removeAttribute("aria-busy");
     this.#draw();
