@@ -15,7 +15,7 @@ export const title = "Requests";
 
 const MIN_MS = 1_500;
 const MAX_MS = 10_000;
-/** Reading the list again may take this part of the time: a filter that fits little makes the gateway look at all of the log. */
+/** With filters, reading the list again may take this part of the time: where few fit, the gateway looks at all of the log. */
 const SHARE = 0.01;
 
 export function open(root, ctx) {
@@ -95,6 +95,10 @@ class ListView {
     if (this.#feed.isBehind(numLogged) || (this.#feed.newer > 0 && !isHeld)) this.#load({ numLogged, isHeld });
   }
 
+  get #isFiltered() {
+    return Object.keys(this.#options.filters).length > 0;
+  }
+
   get #isHeld() {
     if (!this.#feed.entries.length) return this.#isPaused;
     const isScrolled = this.#place.getBoundingClientRect().top < 0;
@@ -118,7 +122,8 @@ class ListView {
     } finally {
       this.#isBusy = false;
       const now = performance.now();
-      this.#dueAt = now + Math.min(MAX_MS, Math.max(MIN_MS, (now - begun) / SHARE));
+      const pause = this.#isFiltered ? (now - begun) / SHARE : 0;
+      this.#dueAt = now + Math.min(MAX_MS, Math.max(MIN_MS, pause));
     }
     this.#place.removeAttribute("aria-busy");
     this.#draw();
@@ -173,7 +178,7 @@ class ListView {
   }
 
   #nothing() {
-    if (Object.keys(this.#options.filters).length) {
+    if (this.#isFiltered) {
       const reset = h("button", { type: "button", onclick: this.#options.reset }, "Reset the filters");
       return empty("No request fits these filters", "Only what the log still has is found.", reset);
     }
