@@ -70,7 +70,8 @@ class ListView {
   #place;
   #pause = h("button", { type: "button", id: "pause", onclick: () => this.#togglePause() }, "Pause");
   #newer = h("button.primary", { type: "button", id: "show-newer", hidden: true, onclick: () => this.#showNewer() });
-  #older = h("button", { type: "button", id: "show-older", hidden: true, onclick: () => this.#showOlder() }, "Show older");
+  #older = h("button", { type: "button", id: "show-older", onclick: () => this.#showOlder() }, "Show older");
+  #foot = h("div.actions", { hidden: true }, this.#older);
   #note = h("p.hint", { id: "list-note" });
   #body = h("div", loading());
   #options;
@@ -80,7 +81,7 @@ class ListView {
     this.#place = place;
     const signal = AbortSignal.any([options.ctx.signal, this.#leaving.signal]);
     this.#feed = new RequestFeed(options.filters, signal);
-    fill(place, h("header", this.#note, h("div.actions", this.#newer, this.#pause)), this.#body, h("div.actions", this.#older));
+    fill(place, h("header", this.#note, h("div.actions", this.#newer, this.#pause)), this.#body, this.#foot);
     this.#load();
   }
 
@@ -153,7 +154,7 @@ class ListView {
     const { entries, newer, hasMoreNewer, cursor } = this.#feed;
     this.#newer.hidden = newer === 0;
     this.#newer.textContent = `${count(newer)}${hasMoreNewer ? " or more" : ""} newer: show`;
-    this.#older.hidden = cursor === null;
+    this.#foot.hidden = cursor === null;
     this.#note.textContent = this.#words();
     if (!entries.length) {
       this.#rows = null;
