@@ -78,8 +78,8 @@ class GatewayMetrics:
             buckets=_REQUEST_SECONDS,
             registry=registry,
         )
-        self._requests = Counter("prefixgate_requests", "Requests answered", ("endpoint", "status"), registry=registry)
-        self._prompt_blocks = Counter(
+        self.requests = Counter("prefixgate_requests", "Requests answered", ("endpoint", "status"), registry=registry)
+        self.prompt_blocks = Counter(
             "prefixgate_prompt_blocks", "Prompt blocks by why they were reused or not", ("reason",), registry=registry
         )
         self._unknown_fields = Counter(
@@ -101,11 +101,11 @@ class GatewayMetrics:
         self.prompt_tokens.inc(admission.num_prompt_tokens)
         self.cached_tokens.inc(admission.num_cached_tokens)
         for reason, num_blocks in admission.reasons.items():
-            self._prompt_blocks.labels(reason).inc(num_blocks)
+            self.prompt_blocks.labels(reason).inc(num_blocks)
 
     def count_request(self, endpoint: str, status: int) -> None:
         """Count an answer; `endpoint` is one of a few names."""
-        self._requests.labels(endpoint, str(status)).inc()
+        self.requests.labels(endpoint, str(status)).inc()
 
     def count_unknown_fields(self, names: Iterable[str]) -> None:
         """Count ignored fields of a body."""
@@ -134,6 +134,12 @@ class GatewayMetrics:
         self._engine.snapshot = snapshot
         self._engine.block_size = block_size
         return generate_latest(self._registry)
+
+
+def counted(counter: Counter) -> dict[tuple[str, ...], int]:
+    """Read a counter as the next scrape would: the values of its labels -> its value."""
+    samples = (sample for family in counter.collect() for sample in family.samples)
+    return {tuple(sample.labels.values()): int(sample.value) for sample in samples if sample.name.endswith("_total")}
 
 
 class _EngineCollector(Collector):

@@ -88,7 +88,9 @@ async def test_operator_registers_changes_and_retires_a_prompt(
     assert not await page.evaluate("window.hacked")
 
 
-async def test_one_prompt_fits_a_phone_in_the_dark(open_page: OpenPage, gateway: ServedGateway, traffic: Traffic) -> None:
+async def test_one_prompt_fits_a_phone_in_the_dark(
+    open_page: OpenPage, gateway: ServedGateway, traffic: Traffic
+) -> None:
     made = await gateway.get(f"/prompts/{PROMPT}")
     async with open_page(width=NARROW, dark=True) as page:
         await login(page)
