@@ -176,9 +176,10 @@ def future(field: str, moment: datetime | None, now: float) -> float | None:
 
 
 def author_of(request: Request) -> Author:
-    """Name who writes: there is one admin key, so the address is what tells operators apart."""
+    """Name who writes: there is one admin key, so what they use and the address are what tells operators apart."""
     host = request.client.host if request.client else "unknown"
-    return Author(f"admin@{host}"[:100], request.scope["state"]["request_id"])
+    state = request.scope["state"]
+    return Author(f"{state.get('operator', 'admin')}@{host}"[:100], state["request_id"])
 
 
 def iso_time(seconds: float | None) -> str | None:

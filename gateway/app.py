@@ -16,6 +16,8 @@ from gateway.chat import PATH as CHAT_PATH
 from gateway.chat import ChatCompletions
 from gateway.completions import PATH as COMPLETIONS_PATH
 from gateway.completions import Completions
+from gateway.dashboard.routes import Dashboard
+from gateway.dashboard.session import Sessions
 from gateway.direct import DirectApp
 from gateway.dry_run import DryRun
 from gateway.explain.diagnostics import Diagnostics
@@ -34,6 +36,7 @@ from gateway.normalize.modes import RuleModes
 from gateway.normalize.registry import RuleRegistry
 from gateway.normalize.rules import built_in_rules
 from gateway.openapi.admin import ADMIN
+from gateway.openapi.dashboard import DASHBOARD
 from gateway.openapi.document import description_route
 from gateway.openapi.endpoints import ENDPOINTS
 from gateway.overview import EngineBehind, Overview
@@ -155,11 +158,13 @@ def create_app(
         Route(RESPONSES_PATH, Serving(services, Responses()), methods=["POST"]),
         Route(MESSAGES_PATH, Serving(services, Messages()), methods=["POST"]),
     ]
+    dashboard = Dashboard(authenticator, Sessions(settings.admin_key), store)
     routes: list[BaseRoute] = [
         Route(COUNT_PATH, Lookup(services, TokenCount(services)), methods=["POST"]),
         Route("/tokenize", Lookup(services, tokens.tokenize), methods=["POST"]),
         Route("/detokenize", Lookup(services, tokens.detokenize), methods=["POST"]),
         *SystemRoutes(backend, authenticator, metrics, model_files.name, prompts.warmer if prompts else None).routes(),
+        *dashboard.routes(),
     ]
     overview = Overview(
         EngineBehind(backend, model_files.name),
@@ -172,7 +177,7 @@ def create_app(
     live = live_overview(overview)
     admin = admin_router(
         backend,
-        authenticator,
+        dashboard.access,
         settings,
         recent=recent,
         store=store,
@@ -188,7 +193,9 @@ def create_app(
         overview=overview,
         live=live,
     )
-    description = description_route([*direct, *routes, *admin.routes], (*ENDPOINTS, *ADMIN), model=model_files.name)
+    description = description_route(
+        [*direct, *routes, *admin.routes], (*ENDPOINTS, *ADMIN, *DASHBOARD), model=model_files.name
+    )
     routes.append(description)
 
     @asynccontextmanager

@@ -8,6 +8,7 @@ GatewayError
 ├── BodyTooLargeError        more bytes than are read
 ├── AuthenticationError      no key, or a wrong one
 ├── AdminDisabledError       the admin API has no key set
+├── CrossSiteError           a browser asks on behalf of another site's page
 ├── NotFoundError            the admin API knows no such tenant, key or request
 ├── ConflictError            it exists already, or its state forbids this
 ├── RateLimitError           the tenant or key asked for all that it may, for now
@@ -71,6 +72,10 @@ class AuthenticationError(GatewayError):
 
 class AdminDisabledError(GatewayError):
     """The admin API is off, for no admin key is set."""
+
+
+class CrossSiteError(GatewayError):
+    """A browser's request was made by another site's page, or is not known to be made by ours."""
 
 
 class NotFoundError(GatewayError):
@@ -148,6 +153,7 @@ _TABLE: Mapping[type[Exception], _Row] = {
     InvalidRequestError: _Row(400, "invalid_request_error"),
     AuthenticationError: _Row(401, "authentication_error", "invalid_api_key"),
     AdminDisabledError: _Row(403, "permission_error", "admin_disabled"),
+    CrossSiteError: _Row(403, "permission_error", "cross_site"),
     ModelNotAllowedError: _Row(403, "permission_error", "model_not_allowed"),
     ModelNotFoundError: _Row(404, "invalid_request_error", "model_not_found"),
     NotFoundError: _Row(404, "invalid_request_error", "not_found"),

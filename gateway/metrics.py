@@ -157,8 +157,14 @@ class _EngineCollector(Collector):
         if snapshot is None:
             return
         yield from _blocks(snapshot)
-        yield GaugeMetricFamily("prefixgate_requests_running", "Requests in the batch", snapshot.num_running)
-        yield GaugeMetricFamily("prefixgate_requests_waiting", "Requests before admission", snapshot.num_waiting)
+        for name, meaning, by_lane in (
+            ("running", "Answers that are computed, by the lane of their prompt", snapshot.running),
+            ("waiting", "Requests before admission", snapshot.waiting),
+        ):
+            requests = GaugeMetricFamily(f"prefixgate_requests_{name}", meaning, labels=["lane"])
+            for lane, number in by_lane.items():
+                requests.add_metric([lane], number)
+            yield requests
         events = CounterMetricFamily(
             "prefixgate_engine_events", "Counters of the engine since its start", labels=["event"]
         )
@@ -181,6 +187,10 @@ class _StoreCollector(Collector):
         yield GaugeMetricFamily("prefixgate_request_log_waiting_rows", "Rows that are not written yet", log.num_waiting)
         yield CounterMetricFamily("prefixgate_request_log_written_rows", "Rows written", log.num_written)
         yield CounterMetricFamily("prefixgate_request_log_dropped_rows", "Rows never written", log.num_dropped)
+        dropped = log.minutes.num_dropped
+        yield CounterMetricFamily(
+            "prefixgate_dropped_minute_sums", "Additions to sums by minute never written", dropped
+        )
 
 
 def _floor(block_size: int) -> Iterator[Metric]:
@@ -192,7 +202,7 @@ def _floor(block_size: int) -> Iterator[Metric]:
 
 def _blocks(snapshot: BackendSnapshot) -> Iterator[Metric]:
     by_state = GaugeMetricFamily("prefixgate_blocks", "Blocks of the pool by state", labels=["state"])
-    for state in ("free", "cached", "active"):
+    for state in ("free", "cached", "active_private", "active_shared"):
         if (count := snapshot.blocks.get(f"{state}_blocks")) is not None:
             by_state.add_metric([state], count)
     yield by_state

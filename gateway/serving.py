@@ -191,6 +191,7 @@ class Serving(Generic[RequestT]):
         )
         task.ticket.reserve(prepared.most_tokens)
         handed_over_at = services.clock()
+        entry.prepare_seconds = handed_over_at - task.arrived_at
         generation = await generate_all(services.backend, prepared.requests)
         admission = generation.admission
         entry.queue_seconds = services.clock() - handed_over_at

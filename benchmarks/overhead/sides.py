@@ -60,7 +60,7 @@ class InstantBackend:
 
     async def snapshot(self) -> BackendSnapshot:
         """Nothing to see."""
-        return BackendSnapshot(blocks={}, counters={}, num_running=0, num_waiting=0)
+        return BackendSnapshot(blocks={}, counters={}, running={}, waiting={})
 
     async def generate(self, request: GenerationRequest) -> Generation:
         """Admit at once."""

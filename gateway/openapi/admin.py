@@ -20,6 +20,7 @@ from gateway.prompts.wire import (
     DiffQuery,
     NewPromptBody,
     PromptsQuery,
+    PromptUsageQuery,
     RetentionBody,
     SpanQuery,
     VersionBody,
@@ -54,6 +55,7 @@ _PROMPT_VERSIONS = (
     ),
     admin_get("/prompts/{prompt}/diff", "Compare two versions", "Difference", *_CHANGED, query=DiffQuery),
     admin_get("/prompts/{prompt}/statistics", "Who used it", "Object", *_CHANGED, query=SpanQuery),
+    admin_get("/usage/prompts", "List prompts with who used them", "Page", *_CHANGED, query=PromptUsageQuery),
     admin_get("/prompts/{prompt}/drift", "Live traffic that almost matches", "Drift", *_CHANGED),
 )
 

@@ -17,13 +17,16 @@ class Access(Enum):
     EVERYBODY = "everybody"
     KEY = "ApiKey"
     ADMIN = "AdminKey"
+    SESSION = "DashboardSession"
+    """Whoever is logged in at the dashboard; they may do what an operator may."""
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
     """An answer that is no error."""
 
-    schema: Schema
+    schema: Schema | None
+    """None: it has no body."""
     media_type: str = "application/json"
     stream: str | None = None
     """The schema of what comes as server-sent events instead, where the client asks for a stream."""

@@ -98,6 +98,10 @@ class SpanQuery(Body):
     until: Moment | None = None
 
 
+class PromptUsageQuery(PromptsQuery, SpanQuery):
+    """`GET /usage/prompts`; by default the last day."""
+
+
 def prompt_json(prompt: Prompt, state: WarmState | None) -> Json:
     """Print a prompt."""
     return {

@@ -1,15 +1,12 @@
-"""`/admin/v1`: what the operator sees and changes. Every route needs the admin key."""
+"""`/admin/v1`: what the operator sees and changes. Every route needs the admin key, or a session of the dashboard."""
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from fastapi import APIRouter, Depends, Header
-from starlette.requests import Request
+from fastapi import APIRouter, Depends
 
 from gateway.accounting.accounting import Accounting
-from gateway.auth import Authenticator
 from gateway.backends.base import Backend
+from gateway.dashboard.access import AdminAccess
 from gateway.dry_run import DryRun
 from gateway.explain.records import PromptRecords
 from gateway.explain.report import MissReports
@@ -39,7 +36,7 @@ from gateway.template_check import TemplateVerdict
 
 def admin_router(
     backend: Backend,
-    authenticator: Authenticator,
+    access: AdminAccess,
     settings: Settings,
     *,
     recent: RecentRequests,
@@ -57,17 +54,10 @@ def admin_router(
     live: Live,
 ) -> APIRouter:
     """Build the routes; those of a store only where there is one."""
-
-    async def check_key(authorization: Annotated[str | None, Header()] = None) -> None:
-        authenticator.check_admin(authorization)
-
-    router = APIRouter(prefix="/admin/v1", dependencies=[Depends(check_key)])
-
-    def allow(request: Request) -> None:
-        authenticator.check_admin(request.headers.get("authorization"))
+    router = APIRouter(prefix="/admin/v1", dependencies=[Depends(access.check)])
 
     # Not included as routers of their own: those hide their paths, which are the labels of the metrics.
-    add_overview_routes(router, overview, live, allow)
+    add_overview_routes(router, overview, live, access.check)
     add_config_routes(router, LiveConfig(settings, backend, modes, store, template), store, rules)
     add_cache_routes(router, backend, store)
     add_block_routes(router, backend, recent, records)

@@ -37,6 +37,8 @@ def add_cache_routes(router: APIRouter, backend: Backend, store: Store | None) -
             **snapshot.blocks,
             "num_running": snapshot.num_running,
             "num_waiting": snapshot.num_waiting,
+            "running": dict(snapshot.running),
+            "waiting": dict(snapshot.waiting),
             "counters": dict(snapshot.counters),
             "options": asdict(await backend.set_cache_options()),
         }

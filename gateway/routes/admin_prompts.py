@@ -12,8 +12,14 @@ from gateway.admin_wire import author_of, iso_time, page_body, read_body, read_q
 from gateway.errors import InvalidRequestError, NotFoundError, shown
 from gateway.prompts.difference import unified_diff
 from gateway.prompts.operator import PromptOperator
-from gateway.prompts.repository import find_prompt, find_version, list_prompts, load_versions
-from gateway.prompts.statistics import prompt_statistics
+from gateway.prompts.repository import (
+    find_prompt,
+    find_version,
+    list_prompts,
+    load_active_versions,
+    load_versions,
+)
+from gateway.prompts.statistics import prompt_statistics, usage_by_prompt
 from gateway.prompts.versions import Prompt
 from gateway.prompts.wire import (
     ActivateBody,
@@ -21,6 +27,7 @@ from gateway.prompts.wire import (
     Json,
     NewPromptBody,
     PromptsQuery,
+    PromptUsageQuery,
     RetentionBody,
     SpanQuery,
     VersionBody,
@@ -33,6 +40,7 @@ from gateway.storage.request_log import RequestLog
 from gateway.storage.tenants import find_tenant
 
 _DAY_SECONDS = 86400.0
+_UNUSED = {"num_requests": 0, "num_hits": 0, "num_cached_tokens": 0, "num_saved_tokens": 0, "last_used_at": None}
 
 
 def add_prompt_routes(router: APIRouter, prompts: PromptOperator, log: RequestLog) -> None:
@@ -127,13 +135,7 @@ def _add_reading_routes(router: APIRouter, prompts: PromptOperator) -> None:
 def _add_usage_routes(router: APIRouter, prompts: PromptOperator, log: RequestLog) -> None:
     @router.get("/prompts/{prompt}/statistics")
     async def statistics(request: Request, prompt: str) -> Json:
-        query = read_query(request, SpanQuery)
-        until = query.until.timestamp() if query.until else time.time()
-        since = query.since.timestamp() if query.since else until - _DAY_SECONDS
-        if since >= until:
-            raise InvalidRequestError(
-                f"since: got {iso_time(since)}, wanted a time before until ({iso_time(until)})", param="since"
-            )
+        since, until = _span(read_query(request, SpanQuery))
         async with prompts.database.read() as connection:
             found = await find_prompt(connection, prompt)
         await log.flush()
@@ -141,9 +143,42 @@ def _add_usage_routes(router: APIRouter, prompts: PromptOperator, log: RequestLo
         span = {"since": iso_time(since), "until": iso_time(until)}
         return {"id": found.id, **span, **sums, "last_used_at": iso_time(sums["last_used_at"])}
 
+    @router.get("/usage/prompts")
+    async def usage(request: Request) -> Json:
+        """List prompts with their version in force and who used them, all that a table of prompts shows."""
+        query = read_query(request, PromptUsageQuery)
+        since, until = _span(query)
+        await log.flush()
+        async with prompts.database.read() as connection:
+            tenant_id = None if query.tenant is None else (await find_tenant(connection, query.tenant)).id
+            page = await list_prompts(connection, query.span, tenant_id=tenant_id, with_retired=query.retired)
+            versions = await load_active_versions(connection, [entry.id for entry in page.entries])
+        used = await usage_by_prompt(prompts.database, since=since, until=until)
+        rows = []
+        for entry in page.entries:
+            sums = used.get(entry.id, _UNUSED)
+            version = versions.get(entry.id)
+            rows.append(
+                prompt_json(entry, prompts.state(entry))
+                | {"active": None if version is None else version_json(version)}
+                | {**sums, "last_used_at": iso_time(sums["last_used_at"])}
+                | {"num_drifted_requests": sum(variant.count for variant in prompts.registry.drift(entry))}
+            )
+        return page_body(rows, page.next_cursor) | {"since": iso_time(since), "until": iso_time(until)}
+
     @router.get("/prompts/{prompt}/drift")
     async def drift(prompt: str) -> Json:
         async with prompts.database.read() as connection:
             found = await find_prompt(connection, prompt)
         variants = drift_json(prompts.registry.drift(found))
         return {"id": found.id, "version": found.active_version, "variants": variants}
+
+
+def _span(query: SpanQuery) -> tuple[float, float]:
+    """Read a span of time, by default the last day. Raises: InvalidRequestError: it ends before it begins."""
+    until = query.until.timestamp() if query.until else time.time()
+    since = query.since.timestamp() if query.since else until - _DAY_SECONDS
+    if since >= until:
+        wanted = f"a time before until ({iso_time(until)})"
+        raise InvalidRequestError(f"since: got {iso_time(since)}, wanted {wanted}", param="since")
+    return since, until

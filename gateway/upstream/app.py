@@ -6,13 +6,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
 
-from fastapi import APIRouter, Depends, FastAPI, Header
+from fastapi import APIRouter, Depends, FastAPI
 from starlette.routing import Route
 
 from gateway.accounting.accounting import Accounting
 from gateway.auth import Authenticator, KeyStore, NoKeys
+from gateway.dashboard.access import AdminAccess
+from gateway.dashboard.routes import Dashboard
+from gateway.dashboard.session import Sessions
 from gateway.direct import DirectApp
 from gateway.dry_run import DryRun
 from gateway.explain.report import MissReports
@@ -25,6 +27,7 @@ from gateway.normalize.registry import RuleRegistry
 from gateway.normalize.rule import Mode, RuleClass
 from gateway.normalize.rules import built_in_rules
 from gateway.openapi.admin import ADMIN
+from gateway.openapi.dashboard import DASHBOARD
 from gateway.openapi.document import description_route
 from gateway.openapi.endpoints import PROXIED
 from gateway.overview import Overview
@@ -114,8 +117,9 @@ def create_upstream_app(
         reports = MissReports(foresight, books.records, tokenizer, modes, shows_content=settings.store_content)
     services = ProxyServices(reception, pool, ingress, metrics, books)
     direct = [Route(endpoint.route, Relay(services, endpoint), methods=["POST"]) for endpoint in ENDPOINTS]
-    routes = UpstreamSystemRoutes(pool, authenticator, metrics).routes()
-    admin = _admin_router(authenticator, modes, limit_book, store)
+    dashboard = Dashboard(authenticator, Sessions(settings.admin_key), store)
+    routes = [*UpstreamSystemRoutes(pool, authenticator, metrics).routes(), *dashboard.routes()]
+    admin = _admin_router(dashboard.access, modes, limit_book, store)
     add_normalize_route(admin, DryRun(modes, renderer), lambda: model)
     add_upstream_route(admin, pool, books.foresight if books else None)
     if books is not None:
@@ -125,10 +129,8 @@ def create_upstream_app(
         UpstreamsBehind(pool), metrics.gateway, savings=books.accounting.savings if books else None, store=store
     )
     live = live_overview(overview)
-    add_overview_routes(
-        admin, overview, live, lambda request: authenticator.check_admin(request.headers.get("authorization"))
-    )
-    routes.append(description_route([*direct, *routes, *admin.routes], (*PROXIED, *ADMIN)))
+    add_overview_routes(admin, overview, live, dashboard.access.check)
+    routes.append(description_route([*direct, *routes, *admin.routes], (*PROXIED, *ADMIN, *DASHBOARD)))
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -177,15 +179,9 @@ def upstream_rules() -> RuleRegistry:
     )
 
 
-def _admin_router(
-    authenticator: Authenticator, modes: RuleModes, limit_book: LimitBook, store: Store | None
-) -> APIRouter:
+def _admin_router(access: AdminAccess, modes: RuleModes, limit_book: LimitBook, store: Store | None) -> APIRouter:
     """Build the routes of the admin API that need no engine."""
-
-    async def check_key(authorization: Annotated[str | None, Header()] = None) -> None:
-        authenticator.check_admin(authorization)
-
-    router = APIRouter(prefix="/admin/v1", dependencies=[Depends(check_key)])
+    router = APIRouter(prefix="/admin/v1", dependencies=[Depends(access.check)])
     if store is not None:
         rules = RuleSettings(store.database, modes)
         store.keep_fresh(rules.refresh)

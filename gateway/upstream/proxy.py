@@ -144,6 +144,7 @@ class Relay:
         books = services.books if self._endpoint.generates else None
         # The prompt is tokenized while the upstream already works.
         looking = None if books is None else books.look(task.arrival, task.outgoing, order[0].name)
+        task.entry.prepare_seconds = services.reception.clock() - task.arrival.arrived_at
         try:
             with order[0].working():
                 sent = await services.pool.send(order, "POST", self._endpoint.route, headers, task.outgoing.body)

@@ -1,0 +1,107 @@
+// Where the tokens went that could have come from the cache: sums, waterfall, reasons with what helps, single requests.
+
+import { chart } from "./charts.js";
+import { fill, h } from "./dom.js";
+import { compact, count, figure, percent, setting, timeTag } from "./format.js";
+import { lossWords, regionWords } from "./loss_words.js";
+import { empty } from "./states.js";
+import { table } from "./table.js";
+import { stepsOf, waterfallColumns, waterfallFigure } from "./waterfall.js";
+
+/** The card with the waterfall; draws again in the same place. */
+export function waterfallCard() {
+  const sentence = h("p");
+  const place = h("div.waterfall");
+  const element = h("section.card", h("h2", "From possible to actual"), sentence, place);
+  const show = (losses, words) => {
+    const without = noSample(losses, words);
+    sentence.hidden = Boolean(without);
+    if (without) {
+      fill(place, without);
+      return;
+    }
+    fill(sentence, inFigures(losses));
+    const steps = stepsOf(losses);
+    place.style.setProperty("--steps", steps.length);
+    chart(place, {
+      label: `Tokens of ${words}, from all prompt tokens of the sample to those that came from the cache`,
+      figure: () => waterfallFigure(losses),
+      numbers: { columns: waterfallColumns(losses), rows: steps },
+    });
+  };
+  return { element, place, show };
+}
+
+/** What to say where there is nothing to show; null: there is something. */
+function noSample({ sampling, prompt_tokens: prompt }, words) {
+  if (prompt) return null;
+  if (!sampling) return empty("Nothing is sampled", "Start the gateway with --accounting-sampling 0.05, or 1 with little traffic: what was possible is counted on that share of the prompt families.");
+  const advice = sampling < 1 ? " With little traffic start the gateway with --accounting-sampling 1." : "";
+  return empty(`No request of ${words} is in the sample`, `${setting(sampling)} of the prompt families are sampled.${advice}`);
+}
+
+function inFigures(losses) {
+  const { prompt_tokens: prompt, possible_tokens: possible, cached_tokens: cached } = losses;
+  return [
+    "Of ", figure("prompt_tokens", prompt), " prompt tokens of the sample ", figure("unseen_tokens", losses.unseen_tokens),
+    " were new: nobody had sent that text before, so no cache could have it. ", figure("possible_tokens", possible),
+    ` (${percent(possible / prompt)}) could have come from an unlimited cache with all safe rules on; `,
+    figure("cached_tokens", cached), ` (${percent(cached / prompt)}) did. The sample is ${setting(losses.sampling)} of the prompt families.`,
+  ];
+}
+
+/** What was lost by reason, each in plain words. `cache` is the overview's: of an engine, or null. */
+export function reasonsTable(losses, cache) {
+  const rows = byReason(losses);
+  if (!rows.length) return losses.prompt_tokens ? empty("Nothing was lost", "All that was possible came from the cache.") : empty("Nothing to explain yet");
+  const columns = [
+    { title: "Reason", cell: ({ reason }) => h("strong", lossWords(reason).label) },
+    { title: "Tokens", isNumber: true, hint: "lost tokens of the sample", cell: ({ tokens }) => count(tokens) },
+    { title: "Of possible", isNumber: true, cell: ({ tokens }) => percent(losses.possible_tokens ? tokens / losses.possible_tokens : null) },
+    { title: "Where", cell: ({ regions }) => h("ul.plain", regions.map((loss) => h("li", `${regionWords(loss.region)}: `, figure(`lost.${loss.index}.tokens`, loss.tokens, count)))) },
+    { title: "What it means, and what helps", cell: ({ reason }) => explained(reason, cache) },
+  ];
+  return table({ caption: "Lost tokens by reason", columns, rows });
+}
+
+function byReason({ lost }) {
+  const rows = new Map();
+  lost.forEach((loss, index) => {
+    if (loss.tokens === 0) return;
+    const row = rows.get(loss.reason) ?? { reason: loss.reason, tokens: 0, regions: [] };
+    row.tokens += loss.tokens;
+    row.regions.push({ ...loss, index });
+    rows.set(loss.reason, row);
+  });
+  return [...rows.values()].toSorted((one, other) => other.tokens - one.tokens);
+}
+
+function explained(reason, cache) {
+  const { means, helps } = lossWords(reason);
+  const more = reason === "evicted" && cache?.evicted_blocks ? h("p", roomInWords(cache)) : null;
+  return h("div.explained", h("p", means), helps ? h("p.hint", h("strong", "What helps: "), helps) : null, more);
+}
+
+/** Each eviction made room for one block, so with as many blocks more there would have been none. */
+function roomInWords({ evicted_blocks: evicted, total_blocks: total }) {
+  return `The pool of ${count(total)} blocks evicted ${count(evicted)} since the engine's start: with at most as many blocks more (${percent(evicted / total)} of the pool) it would have kept all.`;
+}
+
+/** The requests that lost most, each with the way to its explanation. */
+export function topTable(losses) {
+  if (!losses.top.length) return empty("No request lost tokens in this time");
+  const columns = [
+    { title: "Time", cell: ({ at }) => timeTag(at) },
+    { title: "Tenant", cell: ({ tenant }) => h("span.long", tenant) },
+    { title: "Reason", cell: ({ reason }) => lossWords(reason).label },
+    { title: "Where", cell: ({ region }) => regionWords(region) },
+    { title: "Lost tokens", isNumber: true, cell: (miss) => figure(`top.${miss.index}.lost_tokens`, miss.lost_tokens, count) },
+    { title: "Prompt tokens", isNumber: true, cell: (miss) => figure(`top.${miss.index}.prompt_tokens`, miss.prompt_tokens, count) },
+    { title: "Why", cell: explainLink },
+  ];
+  return table({ caption: "Requests that lost most tokens", columns, rows: losses.top.map((miss, index) => ({ ...miss, index })) });
+}
+
+function explainLink({ request_id: id, index }) {
+  return h("a", { href: `#/requests/${encodeURIComponent(id)}`, id: `explain-${index}` }, "Explain", h("span.unseen", ` request ${id}`));
+}
