@@ -57,7 +57,7 @@ def admin_router(
     router = APIRouter(prefix="/admin/v1", dependencies=[Depends(access.check)])
 
     # Not included as routers of their own: those hide their paths, which are the labels of the metrics.
-    add_overview_routes(router, overview, live, access.check)
+    add_overview_routes(router, overview, live, access.let_in)
     add_config_routes(router, LiveConfig(settings, backend, modes, store, template), store, rules)
     add_cache_routes(router, backend, store)
     add_block_routes(router, backend, recent, records)

@@ -129,7 +129,7 @@ def create_upstream_app(
         UpstreamsBehind(pool), metrics.gateway, savings=books.accounting.savings if books else None, store=store
     )
     live = live_overview(overview)
-    add_overview_routes(admin, overview, live, dashboard.access.check)
+    add_overview_routes(admin, overview, live, dashboard.access.let_in)
     routes.append(description_route([*direct, *routes, *admin.routes], (*PROXIED, *ADMIN, *DASHBOARD)))
 
     @asynccontextmanager
