@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import aclosing, suppress
 from typing import Any
 
@@ -27,7 +27,7 @@ SEND_SECONDS = 10.0
 _LOOK_SECONDS = 60.0
 _EVENT = b"event: overview\n"
 
-Allow = Callable[[Request], Awaitable[None]]
+Allow = Callable[[Request], None]
 """Lets an operator pass. Raises: GatewayError: not, or no longer."""
 
 
@@ -57,7 +57,7 @@ def add_overview_routes(router: APIRouter, overview: Overview, live: Live, allow
 class LiveEvents(Response):
     """An event stream that ends with the client, with the right to read it, or with the gateway."""
 
-    def __init__(self, live: Live, check: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, live: Live, check: Callable[[], None]) -> None:
         super().__init__()
         self._live = live
         self._check = check
@@ -72,7 +72,7 @@ class LiveEvents(Response):
         is_open = False
         async with aclosing(self._live.listen()) as frames:
             async for frame in frames:
-                if not await self._is_allowed():
+                if not self._is_allowed():
                     break
                 with suppress(TimeoutError):
                     async with asyncio.timeout(SEND_SECONDS):
@@ -86,9 +86,9 @@ class LiveEvents(Response):
             await stream.start([])
         await stream.close(b"")
 
-    async def _is_allowed(self) -> bool:
+    def _is_allowed(self) -> bool:
         try:
-            await self._check()
+            self._check()
         except GatewayError:
             return False
         return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 
 import httpx
@@ -108,10 +108,6 @@ class Client:
         return {"type": "http.disconnect"}
 
 
-async def allowed() -> None:
-    """Whoever asks."""
-
-
 @asynccontextmanager
 async def listening(
     live: Live, check: Callable[[], Awaitable[None]] = allowed
@@ -142,7 +138,7 @@ async def test_a_client_that_reads_nothing_is_cut_off(monkeypatch: pytest.Monkey
 async def test_the_stream_ends_when_its_session_does() -> None:
     is_over = False
 
-    async def check() -> None:
+    def check() -> None:
         if is_over:
             raise AuthenticationError("the session has ended")
 
