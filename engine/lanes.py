@@ -7,10 +7,12 @@ running answer gets its token in every step.
 from __future__ import annotations
 
 from bisect import insort
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from operator import attrgetter
 
 from engine.fairness import FairShare
-from engine.request import Request
+from engine.request import Lane, Request
 
 LONG_LANE_SHARE = 1 / 8
 """Of a step's prefill, to the long lane while both lanes have work: it never starves."""
@@ -37,6 +39,9 @@ class LaneQueue:
 
     def __len__(self) -> int:
         return self._length
+
+    def __iter__(self) -> Iterator[Request]:
+        return chain.from_iterable(self._tenants.values())
 
     def add(self, request: Request) -> None:
         """Queue a request behind the older ones of its tenant."""
@@ -76,3 +81,9 @@ class LaneQueue:
     def oldest(self) -> Request | None:
         """Return who waits longest."""
         return min((queue[0] for queue in self._tenants.values()), key=attrgetter("arrival"), default=None)
+
+
+def count_by_lane(requests: Iterable[Request]) -> dict[str, int]:
+    """Return how many of the requests are in each lane; with blocks, it is the one that their prompt was computed in."""
+    lanes = [request.lane for request in requests]
+    return {lane.value: lanes.count(lane) for lane in Lane}

@@ -20,6 +20,7 @@ from engine.control import EngineControl
 from engine.errors import InvalidRequestError, is_out_of_memory
 from engine.grammars import Grammar, GrammarFailure, Grammars
 from engine.kv_layout import PER_CHANNEL
+from engine.lanes import count_by_lane
 from engine.messages import AddRequest, Admitted, EngineSnapshot, PromptLogprobs, RequestFailed, StepOutputs
 from engine.prompt import checked_prompt
 from engine.request import Request, seed_sequence
@@ -206,12 +207,13 @@ class LLMEngine:
         """Return all numbers of this moment."""
         blocks = dataclasses.asdict(self.cache.snapshot())
         counters: dict[str, int] = blocks.pop("counters")
+        running, waiting = self.scheduler.running_and_waiting()
         return EngineSnapshot(
             call_id=call_id,
             blocks=blocks,
             counters=counters | dataclasses.asdict(self.scheduler.counters) | {"steps": self.num_steps},
-            num_running=self.scheduler.num_running,
-            num_waiting=self.scheduler.num_waiting + len(self._without_grammar),
+            running=count_by_lane(running),
+            waiting=count_by_lane([*waiting, *self._without_grammar.values()]),
         )
 
     def _find_grammar(self, request: Request, grammar: str) -> None:

@@ -171,8 +171,10 @@ class EngineSnapshot(msgspec.Struct, frozen=True, tag="snapshot"):
     """`prefixcache.interface.CacheSnapshot`, without its counters."""
     counters: dict[str, int]
     """Monotonic since the worker's start."""
-    num_running: int
-    num_waiting: int
+    running: dict[str, int]
+    """Answers with blocks, by the lane that their prompt was computed in."""
+    waiting: dict[str, int]
+    """Requests without blocks, by lane; one whose grammar is being compiled counts as short, for nobody looked at it."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):

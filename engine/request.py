@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import struct
-from enum import Enum, auto
+from enum import Enum, StrEnum, auto
 from hashlib import blake2b
 
 import numpy as np
@@ -28,7 +28,7 @@ class RequestStatus(Enum):
     FINISHED = auto()
 
 
-class Lane(Enum):
+class Lane(StrEnum):
     """Where a prompt waits and prefills, see `engine.lanes`."""
 
     SHORT = auto()

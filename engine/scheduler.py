@@ -69,6 +69,10 @@ class Scheduler:
         """Requests with blocks."""
         return len(self._running)
 
+    def running_and_waiting(self) -> tuple[list[Request], list[Request]]:
+        """Return all requests with and without blocks."""
+        return self._running.copy(), list(self._waiting)
+
     def find(self, request_id: str) -> Request | None:
         """Return a request that waits or runs."""
         return self._answers.find(request_id)
@@ -345,7 +349,8 @@ class Scheduler:
         if copies is not None:
             step.copies.extend(copies)
             budget.take(num_new_tokens, self._cost.chunk_seconds(num_new_tokens, request.num_computed_tokens))
-            self._append(request, num_new_tokens, step)
+            self._waiting.charge(request, GENERATED_WEIGHT if num_new_tokens == 1 else num_new_tokens)
+            step.requests.append(request.part(num_new_tokens))
 
     def _grow_or_preempt(self, request: Request, num_tokens: int, step: SchedulerOutput) -> list[CopyOp] | None:
         """Get slots for tokens [0, num_tokens), at the cost of younger requests; None: it was the youngest itself."""
@@ -365,11 +370,6 @@ class Scheduler:
         self._release(request)
         self._waiting.add_preempted(request)
         self.counters.preemptions += 1
-
-    def _append(self, request: Request, num_new_tokens: int, step: SchedulerOutput) -> None:
-        service = GENERATED_WEIGHT if num_new_tokens == 1 else num_new_tokens
-        self._waiting.charge(request, service)
-        step.requests.append(request.part(num_new_tokens))
 
     def _fail(self, request: Request, why: str, *, param: str | None = None, retryable: bool = False) -> None:
         self.abort(request.request_id)

@@ -7,6 +7,9 @@ waits in the long lane; as soon as somebody does, it follows.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain
+
 from engine.request import Lane, Request
 
 
@@ -20,6 +23,9 @@ class SingleFlight:
 
     def __len__(self) -> int:
         return len(self._owners)
+
+    def __iter__(self) -> Iterator[Request]:
+        return chain.from_iterable(self._waiters.values())
 
     def __contains__(self, request: Request) -> bool:
         return request.key in self._owners

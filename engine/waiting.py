@@ -6,6 +6,9 @@ in every step.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain
+
 from engine.config import SchedulerConfig
 from engine.lanes import LaneQueue
 from engine.request import Lane, Request
@@ -30,6 +33,9 @@ class WaitingRoom:
 
     def __len__(self) -> int:
         return sum(map(len, self._queues.values())) + len(self._flight)
+
+    def __iter__(self) -> Iterator[Request]:
+        return chain(*self._queues.values(), self._flight)
 
     def oldest(self) -> Request:
         """Return who waits longest in a lane, where somebody does."""

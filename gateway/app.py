@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 from fastapi import FastAPI
 from starlette.routing import BaseRoute, Route
 
 from gateway.accounting.accounting import Accounting
+from gateway.accounting.losses import Losses
 from gateway.auth import Authenticator, KeyStore, NoKeys
 from gateway.backends.base import Backend
 from gateway.chat import PATH as CHAT_PATH
@@ -38,8 +40,10 @@ from gateway.openapi.admin import ADMIN
 from gateway.openapi.dashboard import DASHBOARD
 from gateway.openapi.document import description_route
 from gateway.openapi.endpoints import ENDPOINTS
+from gateway.overview import EngineBehind, Overview
 from gateway.prefix import PrefixHasher
 from gateway.prompts.compiler import PromptCompiler
+from gateway.prompts.condition import conditions
 from gateway.prompts.operator import PromptOperator
 from gateway.prompts.registry import PromptRegistry
 from gateway.prompts.warming import Warmer
@@ -49,6 +53,7 @@ from gateway.responses import PATH as RESPONSES_PATH
 from gateway.responses import Responses
 from gateway.retention_hints import RetentionHints
 from gateway.routes.admin import admin_router
+from gateway.routes.admin_overview import live_overview
 from gateway.routes.system import SystemRoutes
 from gateway.serving import PING_SECONDS, Services, Serving
 from gateway.settings import Settings
@@ -126,10 +131,12 @@ def create_app(
     )
     memory = TurnMemory(max_bytes=settings.turn_memory)
     ingress = Ingress(modes, renderer, hasher, threads, prompts.registry if prompts else None, memory, form)
+    losses = Losses()
     accounting = Accounting(
-        ingress.hash_prompt, special_ids=tokenizer.special_ids, sampling=settings.accounting_sampling
+        ingress.hash_prompt, special_ids=tokenizer.special_ids, sampling=settings.accounting_sampling, losses=losses
     )
     metrics.watch(accounting.savings)
+    metrics.watch(losses)
     services = Services(
         model_name=model_files.name,
         backend=backend,
@@ -162,6 +169,15 @@ def create_app(
         *SystemRoutes(backend, authenticator, metrics, model_files.name, prompts.warmer if prompts else None).routes(),
         *dashboard.routes(),
     ]
+    overview = Overview(
+        EngineBehind(backend, model_files.name),
+        metrics,
+        savings=accounting.savings,
+        store=store,
+        prompts=partial(conditions, prompts.registry, prompts.warmer) if prompts else lambda _: [],
+        template_faults=() if verdict.is_stable else tuple(verdict.sentences()),
+    )
+    live = live_overview(overview)
     admin = admin_router(
         backend,
         dashboard.access,
@@ -177,6 +193,8 @@ def create_app(
         dry_run=DryRun(modes, renderer),
         reports=MissReports(backend, records, tokenizer, modes, shows_content=settings.store_content),
         records=records,
+        overview=overview,
+        live=live,
     )
     description = description_route(
         [*direct, *routes, *admin.routes], (*ENDPOINTS, *ADMIN, *DASHBOARD), model=model_files.name
@@ -191,8 +209,11 @@ def create_app(
             await backend.start()
             if prompts is not None:
                 prompts.warmer.start()
+            overview.start()
             yield
         finally:
+            live.stop()
+            await overview.stop()
             if prompts is not None:
                 await prompts.warmer.stop()
             await backend.stop()
@@ -203,5 +224,6 @@ def create_app(
 
     app = DirectApp(direct, routes, admin, metrics=metrics, lifespan=lifespan)
     app.state.accounting = accounting
+    app.state.end_live = live.stop
     app.state.is_settled = prompts.warmer.is_settled if prompts else lambda: True
     return app

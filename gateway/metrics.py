@@ -80,8 +80,8 @@ class GatewayMetrics:
             buckets=_REQUEST_SECONDS,
             registry=registry,
         )
-        self._requests = Counter("prefixgate_requests", "Requests answered", ("endpoint", "status"), registry=registry)
-        self._prompt_blocks = Counter(
+        self.requests = Counter("prefixgate_requests", "Requests answered", ("endpoint", "status"), registry=registry)
+        self.prompt_blocks = Counter(
             "prefixgate_prompt_blocks", "Prompt blocks by why they were reused or not", ("reason",), registry=registry
         )
         self._unknown_fields = Counter(
@@ -103,7 +103,7 @@ class GatewayMetrics:
         self.prompt_tokens.inc(admission.num_prompt_tokens)
         self.cached_tokens.inc(admission.num_cached_tokens)
         for reason, num_blocks in admission.reasons.items():
-            self._prompt_blocks.labels(reason).inc(num_blocks)
+            self.prompt_blocks.labels(reason).inc(num_blocks)
 
     def observe_first_token(self, seconds: float, *, num_prompt_tokens: int, num_cached_tokens: int) -> None:
         """Enter how long a first token took, from the arrival of the request."""
@@ -111,7 +111,7 @@ class GatewayMetrics:
 
     def count_request(self, endpoint: str, status: int) -> None:
         """Count an answer; `endpoint` is one of a few names."""
-        self._requests.labels(endpoint, str(status)).inc()
+        self.requests.labels(endpoint, str(status)).inc()
 
     def count_unknown_fields(self, names: Iterable[str]) -> None:
         """Count ignored fields of a body."""
@@ -142,6 +142,12 @@ class GatewayMetrics:
         return generate_latest(self._registry)
 
 
+def counted(counter: Counter) -> dict[tuple[str, ...], int]:
+    """Read a counter as the next scrape would: the values of its labels -> its value."""
+    samples = (sample for family in counter.collect() for sample in family.samples)
+    return {tuple(sample.labels.values()): int(sample.value) for sample in samples if sample.name.endswith("_total")}
+
+
 class _EngineCollector(Collector):
     """Series of the snapshot that was put in last."""
 
@@ -157,8 +163,14 @@ class _EngineCollector(Collector):
         if snapshot is None:
             return
         yield from _blocks(snapshot)
-        yield GaugeMetricFamily("prefixgate_requests_running", "Requests in the batch", snapshot.num_running)
-        yield GaugeMetricFamily("prefixgate_requests_waiting", "Requests before admission", snapshot.num_waiting)
+        for name, meaning, by_lane in (
+            ("running", "Answers that are computed, by the lane of their prompt", snapshot.running),
+            ("waiting", "Requests before admission", snapshot.waiting),
+        ):
+            requests = GaugeMetricFamily(f"prefixgate_requests_{name}", meaning, labels=["lane"])
+            for lane, number in by_lane.items():
+                requests.add_metric([lane], number)
+            yield requests
         events = CounterMetricFamily(
             "prefixgate_engine_events", "Counters of the engine since its start", labels=["event"]
         )
@@ -196,7 +208,7 @@ def _floor(block_size: int) -> Iterator[Metric]:
 
 def _blocks(snapshot: BackendSnapshot) -> Iterator[Metric]:
     by_state = GaugeMetricFamily("prefixgate_blocks", "Blocks of the pool by state", labels=["state"])
-    for state in ("free", "cached", "active"):
+    for state in ("free", "cached", "active_private", "active_shared"):
         if (count := snapshot.blocks.get(f"{state}_blocks")) is not None:
             by_state.add_metric([state], count)
     yield by_state

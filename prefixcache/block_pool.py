@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from prefixcache.interface import BlockStateError
+from prefixcache.interface import BlockStateError, CacheSnapshot
 from prefixcache.policy import Policy, lru
 from prefixcache.queue import EvictionQueue
 
@@ -160,6 +160,28 @@ class BlockPool:
         """Give READY blocks new priorities; how recently they were used stays."""
         ranks = {block: self._policy(priority) for block, priority in priorities.items()}
         self.queue.change_ranks({block: rank for block, rank in ranks.items() if rank != self.ranks.get(block, 0)})
+
+    def snapshot(
+        self, *, shared_blocks_limit: int, pinned_blocks_limit: int, counters: dict[str, int]
+    ) -> CacheSnapshot:
+        """Count the blocks by state; O(pins). What only others know is handed on."""
+        num_free = len(self.free)
+        num_active_shared = self.num_shared - sum(not self.ref_count[block] for block in self.pins)
+        return CacheSnapshot(
+            total_blocks=self.num_blocks,
+            free_blocks=num_free,
+            cached_blocks=self.num_blocks - num_free - self.num_active,
+            active_blocks=self.num_active,
+            active_private_blocks=self.num_active - num_active_shared,
+            active_shared_blocks=num_active_shared,
+            shared_blocks=self.num_shared,
+            pinned_blocks=len(self.pins),
+            shared_blocks_max=self.num_shared_max,
+            pinned_blocks_max=self.num_pinned_max,
+            shared_blocks_limit=shared_blocks_limit,
+            pinned_blocks_limit=pinned_blocks_limit,
+            counters=counters,
+        )
 
     def is_shared(self, block: int) -> bool:
         """Whether two tables refer to the block, or a pin keeps it."""

@@ -237,6 +237,10 @@ class CacheSnapshot:
     """READY, no running request refers to them; evicted when needed, unless a pin or a match keeps them."""
     active_blocks: int
     """Referenced by a running request."""
+    active_private_blocks: int
+    """Of those, by one, and not pinned."""
+    active_shared_blocks: int
+    """The others of those."""
     shared_blocks: int
     """A property across the states: ref_count >= 2 or pinned."""
     pinned_blocks: int

@@ -375,17 +375,7 @@ class PrefixCache:
 
     def snapshot(self) -> CacheSnapshot:
         """Look at the pool."""
-        pool = self._pool
-        num_free = len(pool.free)
-        return CacheSnapshot(
-            total_blocks=pool.num_blocks,
-            free_blocks=num_free,
-            cached_blocks=pool.num_blocks - num_free - pool.num_active,
-            active_blocks=pool.num_active,
-            shared_blocks=pool.num_shared,
-            pinned_blocks=len(pool.pins),
-            shared_blocks_max=pool.num_shared_max,
-            pinned_blocks_max=pool.num_pinned_max,
+        return self._pool.snapshot(
             shared_blocks_limit=self._max_shared_blocks,
             pinned_blocks_limit=self._retention.max_pinned_blocks,
             counters=dict(self._counters),

@@ -60,7 +60,7 @@ class InstantBackend:
 
     async def snapshot(self) -> BackendSnapshot:
         """Nothing to see."""
-        return BackendSnapshot(blocks={}, counters={}, num_running=0, num_waiting=0)
+        return BackendSnapshot(blocks={}, counters={}, running={}, waiting={})
 
     async def generate(self, request: GenerationRequest) -> Generation:
         """Admit at once."""
@@ -98,7 +98,7 @@ class Generation:
 class BareApp:
     """What uvicorn costs, and nothing else: it reads the body and answers a constant."""
 
-    state = SimpleNamespace(is_settled=lambda: True)
+    state = SimpleNamespace(is_settled=lambda: True, end_live=lambda: None)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer one request."""

@@ -137,11 +137,23 @@ class BackendSnapshot:
     """Engine state of one moment."""
 
     blocks: Mapping[str, int]
-    """total_blocks, free_blocks, cached_blocks, active_blocks, shared_blocks, pinned_blocks and the two maxima."""
+    """As in `prefixcache.interface.CacheSnapshot`: total_blocks, free_blocks, cached_blocks, active_blocks …"""
     counters: Mapping[str, int]
     """Monotonic since the engine's start."""
-    num_running: int
-    num_waiting: int
+    running: Mapping[str, int]
+    """Answers that are computed, by the lane of their prompt: `short` and `long`."""
+    waiting: Mapping[str, int]
+    """Requests that wait for blocks, likewise."""
+
+    @property
+    def num_running(self) -> int:
+        """Of both lanes."""
+        return sum(self.running.values())
+
+    @property
+    def num_waiting(self) -> int:
+        """Of both lanes."""
+        return sum(self.waiting.values())
 
 
 class Explainer(Protocol):

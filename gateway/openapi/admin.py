@@ -10,9 +10,11 @@ from gateway.errors import (
     ModelNotFoundError,
     NotFoundError,
     StorageUnavailableError,
+    TooManyListenersError,
 )
+from gateway.openapi.admin_seen import EVENTS
 from gateway.openapi.admin_stored import ADMIN_STORED, admin_get, admin_operation
-from gateway.openapi.operation import Operation
+from gateway.openapi.operation import Access, Given, Operation
 from gateway.prompts.wire import (
     ActivateBody,
     DiffQuery,
@@ -58,6 +60,15 @@ _PROMPT_VERSIONS = (
 )
 
 _GATEWAY = (
+    admin_get("/overview", "See the gateway at a glance", "Overview"),
+    Operation(
+        "GET",
+        "/admin/v1/live",
+        "See the same again and again",
+        Access.ADMIN,
+        {200: Given(EVENTS, "text/event-stream")},
+        (TooManyListenersError,),
+    ),
     admin_get(
         "/requests/{request_id}/blocks", "Show the blocks a request holds", "RequestBlocks", *_ENGINE, NotFoundError
     ),

@@ -17,6 +17,25 @@ _KEY: dict[str, Schema] = {
     "revoked_at": nullable(TIME),
 }
 
+_BLOCKS: dict[str, Schema] = dict.fromkeys(
+    (
+        "total_blocks",
+        "free_blocks",
+        "cached_blocks",
+        "active_blocks",
+        "active_private_blocks",
+        "active_shared_blocks",
+        "shared_blocks",
+        "pinned_blocks",
+        "shared_blocks_max",
+        "pinned_blocks_max",
+        "shared_blocks_limit",
+        "pinned_blocks_limit",
+    ),
+    COUNT,
+)
+_BY_LANE = answer(short=COUNT, long=COUNT)
+
 ADMIN_ANSWERS: dict[str, Schema] = {
     "Page": answer(object=one_of("list"), data=array(OBJECT), has_more=FLAG, next_cursor=nullable(TEXT)),
     "Tenant": answer(id=TEXT, name=TEXT, limits=OBJECT, created_at=TIME),
@@ -30,7 +49,15 @@ ADMIN_ANSWERS: dict[str, Schema] = {
     ),
     "Rules": answer(object=one_of("list"), data=array(OBJECT), choices=array(OBJECT)),
     "RuleChoice": answer(tenant=TEXT, route=TEXT, rule=TEXT),
-    "Cache": answer(total_blocks=COUNT, num_running=COUNT, num_waiting=COUNT, counters=OBJECT, options=OBJECT),
+    "Cache": answer(
+        **_BLOCKS,
+        num_running=COUNT,
+        num_waiting=COUNT,
+        running=_BY_LANE,
+        waiting=_BY_LANE,
+        counters=OBJECT,
+        options=OBJECT,
+    ),
     "CacheOptions": answer(max_shared_ratio={"type": "number"}, growth_reserve=COUNT),
     "Config": answer(changeable=array(TEXT), rules=OBJECT, chat_template_check=OBJECT),
     "RequestBlocks": answer(id=TEXT, status=TEXT, blocks=array(OBJECT), num_prompt_tokens=COUNT),
@@ -41,6 +68,6 @@ ADMIN_ANSWERS: dict[str, Schema] = {
         "properties": {"id": TEXT, "from": COUNT, "to": COUNT, "diff": TEXT},
     },
     "Drift": answer(id=TEXT, version=nullable(COUNT), variants=array(OBJECT)),
-    "DashboardSession": answer(expires_at=TIME, secure=FLAG),
+    "DashboardSession": answer(expires_at=nullable(TIME), secure=FLAG),
     "Object": OBJECT,
 }

@@ -27,7 +27,8 @@ DASHBOARD: tuple[Operation, ...] = (
         "GET",
         "/dashboard/session",
         "Say until when the browser is logged in",
-        Access.SESSION,
+        Access.EVERYBODY,
         {200: Given(ref("DashboardSession"))},
+        (AdminDisabledError,),
     ),
 )

@@ -23,6 +23,7 @@ from gateway.errors import (
     codes_by_status,
 )
 from gateway.openapi.admin_answers import ADMIN_ANSWERS
+from gateway.openapi.admin_seen import ADMIN_SEEN
 from gateway.openapi.answers import ANSWERS, error_schema
 from gateway.openapi.bodies import BODIES, model_name
 from gateway.openapi.operation import Access, Given, Operation
@@ -75,7 +76,7 @@ def description_route(
 def document(routes: Iterable[BaseRoute], operations: Sequence[Operation], *, model: str | None) -> Json:
     """Describe those of the operations that are served, and the description itself."""
     served = {*served_operations(routes), ("GET", PATH)}
-    schemas: dict[str, Schema] = {"ModelName": model_name(model), **BODIES, **ANSWERS, **ADMIN_ANSWERS}
+    schemas: dict[str, Schema] = {"ModelName": model_name(model), **BODIES, **ANSWERS, **ADMIN_ANSWERS, **ADMIN_SEEN}
     paths: dict[str, Json] = {}
     for operation in operations:
         if (operation.method, operation.path) in served:

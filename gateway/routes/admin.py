@@ -10,7 +10,9 @@ from gateway.dashboard.access import AdminAccess
 from gateway.dry_run import DryRun
 from gateway.explain.records import PromptRecords
 from gateway.explain.report import MissReports
+from gateway.live import Live
 from gateway.normalize.modes import RuleModes
+from gateway.overview import Overview
 from gateway.prompts.operator import PromptOperator
 from gateway.recent import RecentRequests
 from gateway.routes.admin_blocks import add_block_routes
@@ -20,6 +22,7 @@ from gateway.routes.admin_explain import add_explain_route
 from gateway.routes.admin_keys import add_key_routes, add_tenant_routes
 from gateway.routes.admin_limits import add_limit_routes
 from gateway.routes.admin_normalize import add_normalize_route
+from gateway.routes.admin_overview import add_overview_routes
 from gateway.routes.admin_prompts import add_prompt_routes
 from gateway.routes.admin_requests import add_request_routes
 from gateway.routes.admin_rules import add_rule_routes
@@ -47,11 +50,14 @@ def admin_router(
     dry_run: DryRun,
     reports: MissReports,
     records: PromptRecords,
+    overview: Overview,
+    live: Live,
 ) -> APIRouter:
     """Build the routes; those of a store only where there is one."""
     router = APIRouter(prefix="/admin/v1", dependencies=[Depends(access.check)])
 
     # Not included as routers of their own: those hide their paths, which are the labels of the metrics.
+    add_overview_routes(router, overview, live, access.let_in)
     add_config_routes(router, LiveConfig(settings, backend, modes, store, template), store, rules)
     add_cache_routes(router, backend, store)
     add_block_routes(router, backend, recent, records)

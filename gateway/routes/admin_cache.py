@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from gateway.admin_wire import Body, author_of, read_body
 from gateway.backends.base import Backend
-from gateway.routes.snapshot import snapshot_in_time
+from gateway.backends.snapshot import snapshot_in_time
 from gateway.storage.audit import Author, audited
 from gateway.storage.store import Store
 
@@ -37,6 +37,8 @@ def add_cache_routes(router: APIRouter, backend: Backend, store: Store | None) -
             **snapshot.blocks,
             "num_running": snapshot.num_running,
             "num_waiting": snapshot.num_waiting,
+            "running": dict(snapshot.running),
+            "waiting": dict(snapshot.waiting),
             "counters": dict(snapshot.counters),
             "options": asdict(await backend.set_cache_options()),
         }

@@ -30,12 +30,14 @@ from gateway.openapi.admin import ADMIN
 from gateway.openapi.dashboard import DASHBOARD
 from gateway.openapi.document import description_route
 from gateway.openapi.endpoints import PROXIED
+from gateway.overview import Overview
 from gateway.reception import Reception
 from gateway.rendering import PromptRenderer
 from gateway.routes.admin_explain import add_explain_route
 from gateway.routes.admin_keys import add_key_routes, add_tenant_routes
 from gateway.routes.admin_limits import add_limit_routes
 from gateway.routes.admin_normalize import add_normalize_route
+from gateway.routes.admin_overview import add_overview_routes, live_overview
 from gateway.routes.admin_requests import add_request_routes
 from gateway.routes.admin_rules import add_rule_routes
 from gateway.routes.admin_savings import add_savings_route
@@ -48,6 +50,7 @@ from gateway.threads import PromptThreads
 from gateway.tokenizer import Tokenizer
 from gateway.tools.template import with_tools
 from gateway.upstream.admin import add_upstream_route
+from gateway.upstream.behind import UpstreamsBehind
 from gateway.upstream.books import Books
 from gateway.upstream.chat import INLINE_BYTES, UpstreamIngress
 from gateway.upstream.endpoints import ENDPOINTS
@@ -122,6 +125,11 @@ def create_upstream_app(
     if books is not None:
         add_explain_route(admin, reports, books.recent)
         add_savings_route(admin, accounting)
+    overview = Overview(
+        UpstreamsBehind(pool), metrics.gateway, savings=books.accounting.savings if books else None, store=store
+    )
+    live = live_overview(overview)
+    add_overview_routes(admin, overview, live, dashboard.access.let_in)
     routes.append(description_route([*direct, *routes, *admin.routes], (*PROXIED, *ADMIN, *DASHBOARD)))
 
     @asynccontextmanager
@@ -130,8 +138,11 @@ def create_upstream_app(
             await store.start()
         try:
             await pool.start()
+            overview.start()
             yield
         finally:
+            live.stop()
+            await overview.stop()
             await pool.close()
             threads.close()
             tokenizing.close()
@@ -141,6 +152,7 @@ def create_upstream_app(
                 await store.stop()
 
     app = DirectApp(direct, routes, admin, metrics=metrics.gateway, lifespan=lifespan)
+    app.state.end_live = live.stop
     app.state.is_settled = lambda: True
     return app
 

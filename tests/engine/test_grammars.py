@@ -280,7 +280,7 @@ def test_who_leaves_while_it_is_compiled_is_forgotten() -> None:
     engine = make_engine(made)
     add_request(engine, "gone", prompt_of(20), grammar=regex_grammar("a+"))
     assert engine.is_compiling
-    assert engine.snapshot(1).num_waiting == 1
+    assert engine.snapshot(1).waiting == {"short": 1, "long": 0}
     engine.abort("gone")
     assert not engine.is_compiling
     deadline = time.monotonic() + 60

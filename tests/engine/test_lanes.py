@@ -98,6 +98,34 @@ def test_lanes_room_is_kept_for_short_prompts_while_long_ones_fill_the_pool() ->
     assert "short" in said.admitted
 
 
+def test_lanes_everybody_is_counted_where_the_prompt_is_or_was_computed() -> None:
+    engine, _ = lanes(max_num_batched_tokens=48, prefill_chunk=0, max_num_seqs=4)
+    said = Transcript()
+
+    def counts() -> tuple[list[int], ...]:
+        snapshot, scheduler = engine.snapshot(0), engine.scheduler
+        by_state = (snapshot.running, snapshot.waiting)
+        assert [sum(by_lane.values()) for by_lane in by_state] == [scheduler.num_running, scheduler.num_waiting]
+        return tuple([by_lane["short"], by_lane["long"]] for by_lane in by_state)
+
+    add_request(engine, "long", prompt_of(LONG), max_tokens=200)
+    add_request(engine, "other", prompt_of(LONG, seed=1), max_tokens=1)
+    assert counts() == ([0, 0], [0, 2])
+    said.step(engine)
+    add_request(engine, "follower", [*prompt_of(LONG), 5], max_tokens=200)
+    assert "follower" not in said.admitted
+    assert counts() == ([0, 1], [1, 1]), "who waits for another's prefix has little left to compute"
+    while "follower" not in said.tokens:
+        said.step(engine)
+    assert len(said.tokens["long"]) > 1, "it does not decode: a weak test"
+    while "other" not in said.finish:
+        said.step(engine)
+    add_request(engine, "answers", prompt_of(SHORT), max_tokens=200, n=2)
+    while "answers/1" not in said.tokens:
+        said.step(engine)
+    assert counts() == ([3, 1], [0, 0]), "answers with blocks, by their prompt"
+
+
 def test_lanes_nobody_overtakes_for_ever_who_waits_for_memory() -> None:
     engine, _ = lanes(ChainRunner(num_blocks=60), max_num_seqs=8, growth_reserve=16, max_num_batched_tokens=64)
     said = Transcript()

@@ -103,7 +103,7 @@ async def test_sums_are_counters_and_states_are_gauges(client: httpx.AsyncClient
 async def test_no_data_is_absent_and_nothing_yet_is_zero(client: httpx.AsyncClient, backend: FakeBackend) -> None:
     up = await scrape(client)
     assert all(up[f"prefixgate_{name}_total"] == 0 for name in TOKENS)
-    assert up["prefixgate_shared_blocks"] == up["prefixgate_requests_waiting"] == 0
+    assert up["prefixgate_shared_blocks"] == up["prefixgate_requests_waiting[long]"] == 0
     backend.is_up = False
     down = await scrape(client)
     assert {name.partition("[")[0] for name in up.keys() - down.keys()} == {
@@ -113,6 +113,8 @@ async def test_no_data_is_absent_and_nothing_yet_is_zero(client: httpx.AsyncClie
         "prefixgate_pinned_blocks",
         "prefixgate_shared_blocks_max",
         "prefixgate_pinned_blocks_max",
+        "prefixgate_shared_blocks_limit",
+        "prefixgate_pinned_blocks_limit",
         "prefixgate_requests_running",
         "prefixgate_requests_waiting",
         "prefixgate_engine_events_total",
@@ -132,5 +134,5 @@ async def test_no_label_names_a_tenant_a_key_or_a_request(client: httpx.AsyncCli
     await client.post(PATH, json=chat(), headers={"x-request-id": "mine"})
     text = (await client.get("/metrics")).text
     labels = {label for f in text_string_to_metric_families(text) for sample in f.samples for label in sample.labels}
-    assert labels <= {"endpoint", "status", "reason", "field", "state", "event", "le", "rule", "mode", "limit"}
+    assert labels <= {"endpoint", "status", "reason", "field", "state", "event", "le", "rule", "mode", "limit", "lane"}
     assert "mine" not in text

@@ -58,8 +58,10 @@ async def test_two_scrapes_around_a_cached_request_differ_by_exactly_its_tokens(
 async def test_series_of_the_engine_are_shown(client: httpx.AsyncClient) -> None:
     series = await scrape(client)
     assert series["prefixgate_blocks[free]"] == series["prefixgate_total_blocks"] == 1000
-    assert series["prefixgate_blocks[active]"] == 0
-    assert series["prefixgate_requests_running"] == series["prefixgate_requests_waiting"] == 0
+    assert sum(number for name, number in series.items() if name.startswith("prefixgate_blocks[")) == 1000
+    assert series["prefixgate_blocks[active_private]"] == series["prefixgate_blocks[active_shared]"] == 0
+    lanes = [f"prefixgate_requests_{state}[{lane}]" for state in ("running", "waiting") for lane in ("short", "long")]
+    assert [series[name] for name in lanes] == [0] * 4
     assert series["prefixgate_engine_events_total[evicted_blocks]"] == 3
 
 

@@ -150,5 +150,5 @@ def test_signal_cuts_a_client_that_takes_nothing(model_files: ModelFiles) -> Non
 async def requests_run(client: httpx.AsyncClient, number: int) -> None:
     """Wait until the fake backend runs so many."""
     async with asyncio.timeout(30):
-        while f"prefixgate_requests_running {number}.0" not in (await client.get("/metrics")).text:
+        while f'prefixgate_requests_running{{lane="short"}} {number}.0' not in (await client.get("/metrics")).text:
             await asyncio.sleep(0.05)

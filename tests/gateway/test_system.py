@@ -110,9 +110,11 @@ async def test_admin_cache_shows_one_snapshot(
         await client.post(PATH, json=chat())
         cache = (await client.get("/admin/v1/cache", headers=ADMIN)).json()
         assert cache["total_blocks"] == cache["free_blocks"] + cache["cached_blocks"] + cache["active_blocks"]
+        assert cache["active_blocks"] == cache["active_private_blocks"] + cache["active_shared_blocks"]
         assert cache["cached_blocks"] > 0
         assert {"shared_blocks", "pinned_blocks", "shared_blocks_max", "pinned_blocks_max"} <= cache.keys()
         assert (cache["num_running"], cache["num_waiting"], cache["counters"]) == (0, 0, {"evicted_blocks": 3})
+        assert cache["running"] == cache["waiting"] == {"short": 0, "long": 0}
         backend.is_up = False
         answer = await client.get("/admin/v1/cache", headers=ADMIN)
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "3")

@@ -56,8 +56,12 @@ def test_admit_pinned_blocks_are_shared_already():
     cache = make_cache(16, max_shared_ratio=2 / 16, max_pinned_ratio=2 / 16)
     serve(cache, make_prompt(1, 2, [9]))
     cache.pin(make_prompt(1, 2))
+    idle = cache.snapshot()
+    assert (idle.shared_blocks, idle.active_shared_blocks, idle.active_private_blocks) == (2, 0, 0)
     for tail in (1, 2, 3):
         assert admit(cache, make_prompt(1, 2, [tail])).copies == []
+        assert cache.snapshot().active_shared_blocks == 2
+    assert cache.snapshot().active_private_blocks == 3
     assert cache.snapshot().shared_blocks == 2
 
 

@@ -321,6 +321,10 @@ class CacheMachine(RuleBasedStateMachine):
         shared = pinned | {block for block in active if sum(block in held for held in holders) >= 2}
         snapshot = self.cache.snapshot()
         assert snapshot.active_blocks == len(active)
+        assert (snapshot.active_private_blocks, snapshot.active_shared_blocks) == (
+            len(active - shared),
+            len(active & shared),
+        )
         assert snapshot.free_blocks + snapshot.cached_blocks + snapshot.active_blocks == snapshot.total_blocks
         assert (snapshot.shared_blocks, snapshot.pinned_blocks) == (len(shared), len(pinned))
         assert len(pinned) <= self.max_pinned

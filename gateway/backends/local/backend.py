@@ -144,7 +144,7 @@ class LocalBackend(WorkerOrders):
     async def snapshot(self) -> BackendSnapshot:
         """Ask the worker between two of its steps."""
         answer = await self._serving()[0].snapshot()
-        return BackendSnapshot(answer.blocks, answer.counters, answer.num_running, answer.num_waiting)
+        return BackendSnapshot(answer.blocks, answer.counters, answer.running, answer.waiting)
 
     async def set_cache_options(
         self, *, max_shared_ratio: float | None = None, growth_reserve: int | None = None

@@ -110,12 +110,17 @@ class FakeBackend(FakeControl):
             "free_blocks": TOTAL_BLOCKS - active - len(self._cached),
             "cached_blocks": len(self._cached),
             "active_blocks": active,
+            "active_private_blocks": active,
+            "active_shared_blocks": 0,
             "shared_blocks": 0,
             "pinned_blocks": 0,
             "shared_blocks_max": 0,
             "pinned_blocks_max": 0,
+            "shared_blocks_limit": int(self.options.max_shared_ratio * TOTAL_BLOCKS),
+            "pinned_blocks_limit": self.pinned_blocks_limit,
         }
-        return BackendSnapshot(blocks=blocks, counters={"evicted_blocks": 3}, num_running=active, num_waiting=0)
+        running, waiting = {"short": active, "long": 0}, {"short": 0, "long": 0}
+        return BackendSnapshot(blocks=blocks, counters={"evicted_blocks": 3}, running=running, waiting=waiting)
 
     def abort(self, request_id: str) -> None:
         if request_id in self.live:

@@ -49,15 +49,8 @@ export function address(path, query = {}) {
 }
 
 export const session = {
-  /** Tells until when one is logged in; null: not. */
-  async current() {
-    try {
-      return await ask(new URL("session", own), { keepsQuiet: true });
-    } catch (error) {
-      if (error.status === UNAUTHORIZED) return null;
-      throw error;
-    }
-  },
+  /** Tells until when one is logged in (`expires_at`; null: not) and whether others could read along (`secure`). */
+  current: () => ask(new URL("session", own)),
   begin: (key) => ask(new URL("login", own), { method: "POST", body: JSON.stringify({ key }), keepsQuiet: true }),
   end: () => ask(new URL("logout", own), { method: "POST", keepsQuiet: true }),
 };

@@ -33,8 +33,14 @@ export async function chart(place, { label, figure, numbers }) {
   await draw(canvas, figure);
 }
 
-/** A colour of the style sheet by its name, "hit" for --hit. */
-export const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+/** A colour of the style sheet by its name, "hit" for --hit, as it is in the theme that holds: plotly knows no light-dark(). */
+export function color(name) {
+  const probe = h("span", { style: { color: `var(--${name})` } });
+  document.body.append(probe);
+  const { color: resolved } = getComputedStyle(probe);
+  probe.remove();
+  return resolved;
+}
 
 /** Draw all charts again, in the colours that hold now. */
 export function recolor() {
@@ -83,7 +89,7 @@ function look() {
     plot_bgcolor: "rgba(0,0,0,0)",
     hovermode: "x unified",
     hoverlabel: { bgcolor: color("raised"), bordercolor: color("line"), font: { color: color("text") } },
-    legend: { orientation: "h", y: 1.12, x: 0 },
+    legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 },
     xaxis: { ...axis },
     yaxis: { ...axis, rangemode: "tozero" },
   };

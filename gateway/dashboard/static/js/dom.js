@@ -28,8 +28,10 @@ export function h(tag, props, ...children) {
 
 /** Put children in the place of what is there, but keep the focus where it was if that element has an id. */
 export function fill(parent, ...children) {
+  const wanted = children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);
+  if (wanted.length === parent.childNodes.length && wanted.every((child, index) => child === parent.childNodes[index])) return;
   const focused = parent.contains(document.activeElement) ? document.activeElement.id : "";
-  parent.replaceChildren(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  parent.replaceChildren(...wanted);
   if (focused) document.getElementById(focused)?.focus();
 }
 

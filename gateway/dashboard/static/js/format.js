@@ -20,6 +20,9 @@ export const compact = (value) => (isKnown(value) ? (Math.abs(value) < 10_000 ? 
 /** A share of 1 as 87.5 % */
 export const percent = (value) => (isKnown(value) ? `${(value * 100).toFixed(1)} %` : NOTHING);
 
+/** A share as it was set: 5 %, 0.25 % */
+export const setting = (value) => (isKnown(value) ? `${Number((value * 100).toPrecision(3))} %` : NOTHING);
+
 /** 12 ms, 1.25 s, 3 min 20 s, 2 h 5 min */
 export function seconds(value) {
   if (!isKnown(value)) return NOTHING;
@@ -32,6 +35,14 @@ export function seconds(value) {
   const minutes = Math.floor((size + 0.5) / 60);
   if (minutes < 60) return `${minutes} min ${Math.floor((size + 0.5) % 60)} s`;
   return minutes < 48 * 60 ? `${Math.floor(minutes / 60)} h ${minutes % 60} min` : `${Math.floor(minutes / 1440)} days`;
+}
+
+/** 24 KiB, 1.5 GiB */
+export function bytes(value) {
+  if (!isKnown(value)) return NOTHING;
+  const power = Math.min(4, Math.max(0, Math.floor(Math.log2(Math.max(1, value)) / 10)));
+  const size = value / 1024 ** power;
+  return `${size.toFixed(power && size < 10 ? 1 : 0)} ${["B", "KiB", "MiB", "GiB", "TiB"][power]}`;
 }
 
 /** 14:03:22 today, else with its date */
@@ -48,7 +59,8 @@ export const timeTag = (iso) => (iso ? h("time", { datetime: iso, title: full.fo
 export function ago(iso) {
   if (!iso) return "never";
   const passed = (Date.now() - new Date(iso).getTime()) / 1000;
-  return passed < 2 ? "just now" : `${seconds(Math.floor(passed))} ago`;
+  if (passed < 2) return "just now";
+  return `${passed < 60 ? `${Math.floor(passed)} s` : seconds(passed)} ago`;
 }
 
 /**
@@ -56,6 +68,16 @@ export function ago(iso) {
  * @param {string} name  where it stands in the API's answer, "tokens.prompt"
  */
 export function figure(name, value, format = compact) {
+  const element = h("span.figure", { "data-figure": name });
+  write(element, value, format);
+  return element;
+}
+
+/** Put another value into a figure; what is equal is not touched, so a selection in it stays. */
+export function write(element, value, format = compact) {
   const exact = isKnown(value) ? String(value) : "";
-  return h("span.figure", { "data-figure": name, "data-value": exact, title: isKnown(value) ? exact : "no data" }, format(value));
+  if (element.dataset.value === exact) return;
+  element.dataset.value = exact;
+  element.title = exact || "no data";
+  element.textContent = format(value);
 }

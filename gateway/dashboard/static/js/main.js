@@ -116,7 +116,7 @@ async function start() {
   });
   onSessionLost(() => { if (isLoggedIn) enter({ wasLoggedIn: true }); });
   try {
-    if (await session.current()) begin();
+    if ((await session.current()).expires_at) begin();
     else enter();
   } catch (error) {
     fill(content, failure(error, () => location.reload()));

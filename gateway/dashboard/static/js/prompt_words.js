@@ -9,7 +9,6 @@ const WARM = {
   not_in_time: ["warn", "not warm yet"],
   failed: ["bad", "failed"],
 };
-const MIB = 1024 * 1024;
 
 /** How warm a prompt is. */
 export function warmBadge(prompt) {
@@ -33,7 +32,5 @@ export function keptSentence(version) {
   const how = kept.pin ? "pinned: never evicted" : kept.priority ? `priority ${kept.priority}: evicted after what has less` : "evicted like all else";
   return kept.expires_at ? [how, ", until ", timeTag(kept.expires_at)] : how;
 }
-
-export const mebibytes = (bytes) => (bytes === null || bytes === undefined ? NOTHING : `${(bytes / MIB).toFixed(bytes < 10 * MIB ? 1 : 0)} MiB`);
 
 export const tokensInBlocks = (version) => `${count(version.num_tokens)} tokens, ${count(version.num_blocks)} full blocks`;

@@ -19,7 +19,6 @@ import { h } from "./dom.js";
  * @returns {HTMLElement}
  */
 export function table({ caption, columns, rows, showsCaption = false }) {
-  const align = (column) => (column.isNumber ? "number" : "");
   return h(
     "div.scroller",
     { tabindex: "0", role: "region", "aria-label": caption },
@@ -27,14 +26,16 @@ export function table({ caption, columns, rows, showsCaption = false }) {
       "table",
       h("caption", { class: showsCaption ? "" : "unseen" }, caption),
       h("thead", h("tr", columns.map((column) => h("th", { scope: "col", class: align(column), title: column.hint }, column.title)))),
-      h(
-        "tbody",
-        rows.map((row) =>
-          h("tr", columns.map((column, index) =>
-            index === 0 ? h("th", { scope: "row", class: align(column) }, column.cell(row)) : h("td", { class: align(column) }, column.cell(row)),
-          )),
-        ),
-      ),
+      h("tbody", rows.map((row) => tableRow(columns, row))),
     ),
   );
 }
+
+/** One row, for tables whose rows come and go. */
+export function tableRow(columns, row) {
+  return h("tr", columns.map((column, index) =>
+    index === 0 ? h("th", { scope: "row", class: align(column) }, column.cell(row)) : h("td", { class: align(column) }, column.cell(row)),
+  ));
+}
+
+const align = (column) => (column.isNumber ? "number" : "");

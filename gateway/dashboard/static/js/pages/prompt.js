@@ -2,9 +2,9 @@
 
 import { get } from "../api.js";
 import { fill, h } from "../dom.js";
-import { ago, count, figure, percent, timeTag } from "../format.js";
+import { ago, bytes, count, figure, percent, timeTag } from "../format.js";
 import * as actions from "../prompt_actions.js";
-import { keptBadge, keptSentence, mebibytes, tokensInBlocks, warmBadge } from "../prompt_words.js";
+import { keptBadge, keptSentence, tokensInBlocks, warmBadge } from "../prompt_words.js";
 import { empty, shows } from "../states.js";
 import { table } from "../table.js";
 
@@ -49,7 +49,7 @@ function facts(prompt, reload) {
     ["State", [warmBadge(prompt), " ", keptBadge(version), prompt.warm?.detail ? ` ${prompt.warm.detail}` : ""]],
     ["For", prompt.scope],
     ["Version in force", prompt.active_version ? String(prompt.active_version) : "none"],
-    ...(version ? [["Size", `${tokensInBlocks(version)}, ${mebibytes(version.num_bytes)} of KV cache`], ["Kept", keptSentence(version)]] : []),
+    ...(version ? [["Size", `${tokensInBlocks(version)}, ${bytes(version.num_bytes)} of KV cache`], ["Kept", keptSentence(version)]] : []),
     ["Id", h("code", prompt.id)],
     ["Registered", timeTag(prompt.created_at)],
     ...(prompt.retired_at ? [["Retired", timeTag(prompt.retired_at)]] : []),
@@ -107,7 +107,7 @@ function versionTable(prompt, reload) {
     { title: "Blocks", isNumber: true, cell: (version) => count(version.num_blocks) },
     { title: "Kept", cell: keptSentence },
     { title: "Rules of its own", cell: (version) => Object.entries(version.rules).map(([rule, mode]) => `${rule}: ${mode}`).join(", ") || "none" },
-    { title: "", cell: buttons },
+    { title: "Actions", cell: buttons },
   ];
   return table({ caption: "Versions", columns, rows: [...prompt.versions].reverse() });
 }

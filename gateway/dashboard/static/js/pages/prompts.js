@@ -2,9 +2,9 @@
 
 import { get } from "../api.js";
 import { fill, h } from "../dom.js";
-import { ago, compact, count, figure } from "../format.js";
+import { ago, bytes, compact, count, figure } from "../format.js";
 import { register } from "../prompt_actions.js";
-import { keptBadge, mebibytes, warmBadge } from "../prompt_words.js";
+import { keptBadge, warmBadge } from "../prompt_words.js";
 import { empty, shows } from "../states.js";
 import { table } from "../table.js";
 
@@ -52,7 +52,7 @@ async function list(hasRetired, signal) {
     { title: "For", cell: (row) => row.scope },
     { title: "Version", isNumber: true, cell: (row) => (row.active ? String(row.active_version) : "none") },
     { title: "Tokens", isNumber: true, cell: (row) => figure("active.num_tokens", row.active?.num_tokens, count) },
-    { title: "KV cache", isNumber: true, cell: (row) => mebibytes(row.active?.num_bytes) },
+    { title: "KV cache", isNumber: true, cell: (row) => bytes(row.active?.num_bytes) },
     { title: "State", cell: (row) => [warmBadge(row), " ", keptBadge(row.active)] },
     { title: "Requests", isNumber: true, cell: (row) => figure("num_requests", row.num_requests, count) },
     { title: "Hits", isNumber: true, hint: "requests for which something was cached", cell: (row) => figure("num_hits", row.num_hits, count) },
