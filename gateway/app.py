@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from starlette.routing import BaseRoute, Route
 
 from gateway.accounting.accounting import Accounting
+from gateway.accounting.losses import Losses
 from gateway.auth import Authenticator, KeyStore, NoKeys
 from gateway.backends.base import Backend
 from gateway.chat import PATH as CHAT_PATH
@@ -130,10 +131,12 @@ def create_app(
     )
     memory = TurnMemory(max_bytes=settings.turn_memory)
     ingress = Ingress(modes, renderer, hasher, threads, prompts.registry if prompts else None, memory, form)
+    losses = Losses()
     accounting = Accounting(
-        ingress.hash_prompt, special_ids=tokenizer.special_ids, sampling=settings.accounting_sampling
+        ingress.hash_prompt, special_ids=tokenizer.special_ids, sampling=settings.accounting_sampling, losses=losses
     )
     metrics.watch(accounting.savings)
+    metrics.watch(losses)
     services = Services(
         model_name=model_files.name,
         backend=backend,

@@ -177,7 +177,7 @@ class Overview:
             "saved": {"tokens": cached, "seconds": None, "device": look.device if look else None},
             "first_token_seconds": {"hit": None, "miss": None},
             "cache": None if look is None else _cache(look),
-            "requests": None,
+            "requests": None if look is None else _lanes(look.snapshot),
             "num_logged_requests": None if store is None else store.log.num_written + store.log.num_waiting,
             "problems": [asdict(problem) for problem in problems(self._facts(look))],
         }
@@ -248,6 +248,10 @@ def _maximum(savings: Savings) -> Json:
         "max_hit_rate": None,
         "evicted_blocks": None,
     }
+
+
+def _lanes(snapshot: BackendSnapshot) -> Json:
+    return {"running": dict(snapshot.running), "waiting": dict(snapshot.waiting)}
 
 
 def _cache(look: Look) -> Json:

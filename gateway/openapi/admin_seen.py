@@ -7,7 +7,7 @@ from gateway.openapi.schema import COUNT, TEXT, TIME, Schema, answer, array, nul
 _SHARE = nullable(number(0, 1))
 _SECONDS: Schema = nullable({"type": "number", "minimum": 0})
 _COUNT = nullable(COUNT)
-_LANES = nullable(answer(short=COUNT, long=COUNT))
+_LANES = answer(short=COUNT, long=COUNT)
 _QUANTILES = nullable(answer(count=COUNT, p50=_SECONDS, p95=_SECONDS))
 
 OVERVIEW: Schema = answer(

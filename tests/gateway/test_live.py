@@ -28,18 +28,19 @@ TICK = 0.01
 class Counter:
     """Computes 1, 2, 3 …"""
 
-    def __init__(self) -> None:
+    def __init__(self, *, fails_at: int = 0) -> None:
         self.count = 0
+        self.fails_at = fails_at
 
     async def __call__(self) -> bytes:
         self.count += 1
-        if self.count == 2:
+        if self.count == self.fails_at:
             raise ValueError("once")
         return b"%d" % self.count
 
 
 async def test_all_listeners_hear_the_same_values_and_one_that_is_slow_misses_some() -> None:
-    counter = Counter()
+    counter = Counter(fails_at=2)
     live = Live(counter, tick_seconds=TICK)
     async with aclosing(live.listen()) as quick, aclosing(live.listen()) as slow:
         assert await anext(quick) == await anext(slow) == b"1"
