@@ -28,6 +28,7 @@ from gateway.routes.admin_prompts import add_prompt_routes
 from gateway.routes.admin_requests import add_request_routes
 from gateway.routes.admin_rules import add_rule_routes
 from gateway.routes.admin_savings import add_savings_route
+from gateway.routes.admin_series import add_series_route
 from gateway.settings import Settings
 from gateway.storage.limit_settings import LimitSettings
 from gateway.storage.rule_settings import RuleSettings
@@ -69,6 +70,7 @@ def admin_router(
         add_tenant_routes(router, store)
         add_key_routes(router, store)
         add_request_routes(router, store)
+        add_series_route(router, store)
         add_losses_route(router, accounting, store)
         if limits is not None:
             add_limit_routes(router, limits, store)

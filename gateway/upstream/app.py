@@ -42,6 +42,7 @@ from gateway.routes.admin_overview import add_overview_routes, live_overview
 from gateway.routes.admin_requests import add_request_routes
 from gateway.routes.admin_rules import add_rule_routes
 from gateway.routes.admin_savings import add_savings_route
+from gateway.routes.admin_series import add_series_route
 from gateway.settings import Settings
 from gateway.storage.limit_settings import LimitSettings
 from gateway.storage.rule_settings import RuleSettings
@@ -192,6 +193,7 @@ def _admin_router(access: AdminAccess, modes: RuleModes, limit_book: LimitBook, 
         add_losses_route(router, None, store)  # what an upstream's cache could have given, nobody knows here
         add_key_routes(router, store)
         add_request_routes(router, store)
+        add_series_route(router, store)
         add_rule_routes(router, modes, rules, store)
         add_limit_routes(router, limits, store)
     return router
