@@ -131,7 +131,7 @@ def create_app(
     )
     memory = TurnMemory(max_bytes=settings.turn_memory)
     ingress = Ingress(modes, renderer, hasher, threads, prompts.registry if prompts else None, memory, form)
-    losses = Losses()
+    losses = Losses(store.minutes if store else None)
     accounting = Accounting(
         ingress.hash_prompt, special_ids=tokenizer.special_ids, sampling=settings.accounting_sampling, losses=losses
     )
@@ -173,6 +173,7 @@ def create_app(
         EngineBehind(backend, model_files.name),
         metrics,
         savings=accounting.savings,
+        losses=losses,
         store=store,
         prompts=partial(conditions, prompts.registry, prompts.warmer) if prompts else lambda _: [],
         template_faults=() if verdict.is_stable else tuple(verdict.sentences()),

@@ -61,4 +61,28 @@ EVENTS: Schema = {
     "description": "The data of each event is an Overview.",
 }
 
-ADMIN_SEEN: dict[str, Schema] = {"Overview": OVERVIEW}
+LOSSES: Schema = answer(
+    object=one_of("losses"),
+    since=TIME,
+    until=TIME,
+    sampling=_SHARE,
+    prompt_tokens=_COUNT,
+    possible_tokens=_COUNT,
+    cached_tokens=_COUNT,
+    unseen_tokens=_COUNT,
+    lost=array(answer(reason=TEXT, region=TEXT, tokens={"type": "integer"})),
+    top=array(
+        answer(
+            request_id=TEXT,
+            completion_id=TEXT,
+            at=TIME,
+            tenant=TEXT,
+            reason=TEXT,
+            region=TEXT,
+            lost_tokens=COUNT,
+            prompt_tokens=COUNT,
+        )
+    ),
+)
+
+ADMIN_SEEN: dict[str, Schema] = {"Overview": OVERVIEW, "Losses": LOSSES}

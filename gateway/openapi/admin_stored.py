@@ -13,6 +13,7 @@ from gateway.admin_wire import (
     NumberedPageQuery,
     PageQuery,
     RotateBody,
+    SpanQuery,
 )
 from gateway.errors import ConflictError, NotFoundError, StorageUnavailableError
 from gateway.openapi.operation import Access, Given, Operation
@@ -78,6 +79,7 @@ _REQUESTS = (
     ),
     admin_get("/requests/{request_id}", "Show a logged request", "LoggedRequest", *_NAMED),
     admin_get("/history", "Sums by the hour", "Page", *_CHANGED, query=HistoryQuery),
+    admin_get("/losses", "What could have been cached, and why it was not", "Losses", *_STORED, query=SpanQuery),
 )
 
 _RULES = (

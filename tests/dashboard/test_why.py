@@ -13,7 +13,7 @@ from playwright.async_api import Page, expect
 import gateway.dashboard
 from gateway.normalize.rules import built_in_rules
 from prefixcache.interface import Reason
-from tests.dashboard.support.browser import axe, login
+from tests.dashboard.support.browser import Faults, axe, login
 from tests.dashboard.support.served import ServedGateway
 from tests.dashboard.support.traffic import RULE, Traffic
 
@@ -42,8 +42,9 @@ async def rule_again(gateway: ServedGateway) -> AsyncIterator[None]:
 
 
 async def test_rule_in_audit_mode_is_turned_on(
-    page: Page, gateway: ServedGateway, traffic: Traffic, rule_again: None
+    page: Page, gateway: ServedGateway, traffic: Traffic, faults: Faults, rule_again: None
 ) -> None:
+    faults.allow("v1/(losses|series)")
     await login(page)
     await page.get_by_role("link", name="Why not higher").click()
     rule = page.get_by_role("listitem").filter(has=page.get_by_role("heading", name=RULE))
