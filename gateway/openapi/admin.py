@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gateway.admin_wire import SpanQuery
 from gateway.backends.base import BackendUnavailableError, RequestRejectedError
 from gateway.errors import (
     ConflictError,
@@ -22,7 +23,6 @@ from gateway.prompts.wire import (
     PromptsQuery,
     PromptUsageQuery,
     RetentionBody,
-    SpanQuery,
     VersionBody,
 )
 from gateway.routes.admin_cache import CacheBody

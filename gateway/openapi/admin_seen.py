@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.openapi.schema import COUNT, TEXT, TIME, Schema, answer, array, nullable, number, one_of
+from gateway.openapi.schema import COUNT, OBJECT, TEXT, TIME, Schema, answer, array, nullable, number, one_of
 
 _SHARE = nullable(number(0, 1))
 _SECONDS: Schema = nullable({"type": "number", "minimum": 0})
@@ -61,4 +61,29 @@ EVENTS: Schema = {
     "description": "The data of each event is an Overview.",
 }
 
-ADMIN_SEEN: dict[str, Schema] = {"Overview": OVERVIEW}
+USAGE: Schema = answer(
+    object=one_of("list"),
+    data=array(
+        answer(
+            tenant=TEXT,
+            name=TEXT,
+            requests=_COUNT,
+            errors=_COUNT,
+            prompt_tokens=_COUNT,
+            cached_tokens=_COUNT,
+            output_tokens=_COUNT,
+            hit_rate=_SHARE,
+            limits=OBJECT,
+            used=OBJECT,
+            cache_blocks=_COUNT,
+            cache_share=_SHARE,
+            last_used_at=nullable(TIME),
+        )
+    ),
+)
+
+ADMIN_SEEN: dict[str, Schema] = {
+    "Overview": OVERVIEW,
+    "TenantUsage": USAGE,
+    "Changes": answer(id=TEXT, rules=array(TEXT), diff=TEXT),
+}

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 
+import orjson
 from fastapi import APIRouter
 from starlette.requests import Request
 
-from gateway.admin_wire import author_of, iso_time, page_body, read_body, read_query
-from gateway.errors import InvalidRequestError, NotFoundError, shown
-from gateway.prompts.difference import unified_diff
+from gateway.admin_wire import SpanQuery, author_of, iso_time, page_body, read_body, read_query
+from gateway.conversation_diff import unified_diff
+from gateway.errors import NotFoundError, shown
 from gateway.prompts.operator import PromptOperator
 from gateway.prompts.repository import (
     find_prompt,
@@ -29,7 +30,6 @@ from gateway.prompts.wire import (
     PromptsQuery,
     PromptUsageQuery,
     RetentionBody,
-    SpanQuery,
     VersionBody,
     drift_json,
     prompt_json,
@@ -122,20 +122,20 @@ def _add_reading_routes(router: APIRouter, prompts: PromptOperator) -> None:
         async with prompts.database.read() as connection:
             found = await find_prompt(connection, prompt)
             old, new = [await find_version(connection, found, number) for number in (query.old, query.new)]
-        lines = await asyncio.to_thread(
+        diff = await asyncio.to_thread(
             unified_diff,
-            old.canonical,
-            new.canonical,
+            orjson.loads(old.canonical),
+            orjson.loads(new.canonical),
             old_name=f"{found.name} v{old.version}",
             new_name=f"{found.name} v{new.version}",
         )
-        return {"id": found.id, "from": old.version, "to": new.version, "diff": "\n".join(lines)}
+        return {"id": found.id, "from": old.version, "to": new.version, "diff": diff}
 
 
 def _add_usage_routes(router: APIRouter, prompts: PromptOperator, log: RequestLog) -> None:
     @router.get("/prompts/{prompt}/statistics")
     async def statistics(request: Request, prompt: str) -> Json:
-        since, until = _span(read_query(request, SpanQuery))
+        since, until = read_query(request, SpanQuery).bounds(time.time())
         async with prompts.database.read() as connection:
             found = await find_prompt(connection, prompt)
         await log.flush()
@@ -147,7 +147,7 @@ def _add_usage_routes(router: APIRouter, prompts: PromptOperator, log: RequestLo
     async def usage(request: Request) -> Json:
         """List prompts with their version in force and who used them, all that a table of prompts shows."""
         query = read_query(request, PromptUsageQuery)
-        since, until = _span(query)
+        since, until = query.bounds(time.time())
         await log.flush()
         async with prompts.database.read() as connection:
             tenant_id = None if query.tenant is None else (await find_tenant(connection, query.tenant)).id
@@ -172,13 +172,3 @@ def _add_usage_routes(router: APIRouter, prompts: PromptOperator, log: RequestLo
             found = await find_prompt(connection, prompt)
         variants = drift_json(prompts.registry.drift(found))
         return {"id": found.id, "version": found.active_version, "variants": variants}
-
-
-def _span(query: SpanQuery) -> tuple[float, float]:
-    """Read a span of time, by default the last day. Raises: InvalidRequestError: it ends before it begins."""
-    until = query.until.timestamp() if query.until else time.time()
-    since = query.since.timestamp() if query.since else until - _DAY_SECONDS
-    if since >= until:
-        wanted = f"a time before until ({iso_time(until)})"
-        raise InvalidRequestError(f"since: got {iso_time(since)}, wanted {wanted}", param="since")
-    return since, until

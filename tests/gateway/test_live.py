@@ -109,9 +109,7 @@ class Client:
 
 
 @asynccontextmanager
-async def listening(
-    live: Live, check: Callable[[], Awaitable[None]] = allowed
-) -> AsyncIterator[tuple[Client, asyncio.Task]]:
+async def listening(live: Live, check: Callable[[], None] = lambda: None) -> AsyncIterator[tuple[Client, asyncio.Task]]:
     client = Client()
     task = asyncio.create_task(LiveEvents(live, check)({}, client.receive, client.send))
     await until(lambda: client.bodies)
