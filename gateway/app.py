@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from starlette.routing import BaseRoute, Route
 
 from gateway.accounting.accounting import Accounting
+from gateway.accounting.losses import Losses
 from gateway.auth import Authenticator, KeyStore, NoKeys
 from gateway.backends.base import Backend
 from gateway.chat import PATH as CHAT_PATH
@@ -130,11 +131,13 @@ def create_app(
     )
     memory = TurnMemory(max_bytes=settings.turn_memory)
     ingress = Ingress(modes, renderer, hasher, threads, prompts.registry if prompts else None, memory, form)
+    losses = Losses(store.minutes if store else None)
     accounting = Accounting(
-        ingress.hash_prompt, special_ids=tokenizer.special_ids, sampling=settings.accounting_sampling
+        ingress.hash_prompt, special_ids=tokenizer.special_ids, sampling=settings.accounting_sampling, losses=losses
     )
     metrics.watch(accounting.savings)
     limiter = Limiter(limit_book, note_refusal=metrics.count_limited)
+    metrics.watch(losses)
     services = Services(
         model_name=model_files.name,
         backend=backend,
@@ -171,6 +174,7 @@ def create_app(
         EngineBehind(backend, model_files.name),
         metrics,
         savings=accounting.savings,
+        losses=losses,
         store=store,
         prompts=partial(conditions, prompts.registry, prompts.warmer) if prompts else lambda _: [],
         template_faults=() if verdict.is_stable else tuple(verdict.sentences()),

@@ -9,7 +9,7 @@ GatewayError
 ├── AuthenticationError      no key, or a wrong one
 ├── AdminDisabledError       the admin API has no key set
 ├── CrossSiteError           a browser asks on behalf of another site's page
-├── NotFoundError            the admin API knows no such tenant, key or request
+├── NotFoundError            the admin API knows no such tenant, key or request, the dashboard no such file
 ├── ConflictError            it exists already, or its state forbids this
 ├── RateLimitError           the tenant or key asked for all that it may, for now
 ├── StorageUnavailableError  the database is gone; serving goes on
@@ -79,7 +79,7 @@ class CrossSiteError(GatewayError):
 
 
 class NotFoundError(GatewayError):
-    """What an admin request names does not exist."""
+    """What a request to the admin API or the dashboard names does not exist."""
 
 
 class ConflictError(GatewayError):

@@ -13,12 +13,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from gateway.backends.base import Admission, BackendSnapshot
-from gateway.histogram import Histogram
+from gateway.first_tokens import FIRST_TOKEN_SECONDS, HIT, MISS, cache_label
+from gateway.histogram import Histogram, LabelledHistogram
 from gateway.limits.limits import LIMIT_NAMES
 from gateway.storage.store import Store
 from prefixcache.interface import PrefixCacheConfig
 
-_FIRST_TOKEN_SECONDS = (0.005, 0.01, 0.02, 0.04, 0.08, 0.15, 0.3, 0.6, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 _TOKEN_SECONDS = (0.001, 0.002, 0.004, 0.008, 0.015, 0.025, 0.04, 0.06, 0.1, 0.2, 0.4, 0.8, 1.5, 3.0)
 _REQUEST_SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0)
 
@@ -60,10 +60,12 @@ class GatewayMetrics:
         self.aborted_requests = Counter(
             "prefixgate_aborted_requests", "Requests whose client went away", registry=registry
         )
-        self.first_token_seconds = Histogram(
+        self.first_token_seconds = LabelledHistogram(
             "prefixgate_time_to_first_token_seconds",
-            "From the arrival of the request to its first token",
-            buckets=_FIRST_TOKEN_SECONDS,
+            "From the arrival of the request to its first token, by whether at least half of the prompt was cached",
+            label="cache",
+            values=(HIT, MISS),
+            buckets=FIRST_TOKEN_SECONDS,
             registry=registry,
         )
         self.token_seconds = Histogram(
@@ -102,6 +104,10 @@ class GatewayMetrics:
         self.cached_tokens.inc(admission.num_cached_tokens)
         for reason, num_blocks in admission.reasons.items():
             self.prompt_blocks.labels(reason).inc(num_blocks)
+
+    def observe_first_token(self, seconds: float, *, num_prompt_tokens: int, num_cached_tokens: int) -> None:
+        """Enter how long a first token took, from the arrival of the request."""
+        self.first_token_seconds.labels(cache_label(num_prompt_tokens, num_cached_tokens)).observe(seconds)
 
     def count_request(self, endpoint: str, status: int) -> None:
         """Count an answer; `endpoint` is one of a few names."""

@@ -13,9 +13,11 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, Protocol
 
+from gateway.accounting.losses import Losses
 from gateway.accounting.savings import Savings
 from gateway.backends.base import Backend, BackendSnapshot, BackendUnavailableError
 from gateway.backends.snapshot import snapshot_in_time
+from gateway.first_tokens import HIT, MISS, summary
 from gateway.lately import SAMPLE_SECONDS, Lately, Sample
 from gateway.metrics import GatewayMetrics, counted
 from gateway.problems import Facts, problems
@@ -112,6 +114,7 @@ class Overview:
         behind: what answers.
         metrics: counts the requests and their tokens.
         savings: of the accounting; None: there is none.
+        losses: of the accounting; None: what was possible is not counted.
         store: None: nothing is kept.
         prompts: tells how the registered prompts are, at a time in seconds since 1970.
         template_faults: what about the chat template loses the cache.
@@ -125,6 +128,7 @@ class Overview:
         metrics: GatewayMetrics,
         *,
         savings: Savings | None = None,
+        losses: Losses | None = None,
         store: Store | None = None,
         prompts: Callable[[float], list[PromptCondition]] = lambda _: [],
         template_faults: tuple[str, ...] = (),
@@ -134,6 +138,7 @@ class Overview:
         self._behind = behind
         self._metrics = metrics
         self._savings = savings
+        self._losses = losses
         self._store = store
         self._prompts = prompts
         self._template_faults = template_faults
@@ -173,9 +178,11 @@ class Overview:
                 "generated": _total(metrics.generated_tokens),
                 "hit_rate": _share(cached, prompt),
             },
-            "maximum": None if self._savings is None else _maximum(self._savings),
+            "maximum": None if self._savings is None else _maximum(self._savings, self._losses),
             "saved": {"tokens": cached, "seconds": None, "device": look.device if look else None},
-            "first_token_seconds": {"hit": None, "miss": None},
+            "first_token_seconds": {
+                label: summary(metrics.first_token_seconds.labels(label).counts) for label in (HIT, MISS)
+            },
             "cache": None if look is None else _cache(look),
             "requests": None if look is None else _lanes(look.snapshot),
             "num_logged_requests": None if store is None else store.log.num_written + store.log.num_waiting,
@@ -237,17 +244,16 @@ def _share(part: int, whole: int) -> float | None:
     return part / whole if whole else None
 
 
-def _maximum(savings: Savings) -> Json:
+def _maximum(savings: Savings, losses: Losses | None) -> Json:
     """What could have been reused of the sample, were the pool without limit and all safe rules on."""
-    return {
-        "sampling": savings.sampling,
-        "prompt_tokens": savings.size.sampled_prompt_tokens,
-        "cached_tokens": None,
-        "possible_tokens": None,
-        "hit_rate": None,
-        "max_hit_rate": None,
-        "evicted_blocks": None,
-    }
+    size = {"sampling": savings.sampling, "prompt_tokens": savings.size.sampled_prompt_tokens}
+    names = ("cached_tokens", "possible_tokens", "hit_rate", "max_hit_rate", "evicted_blocks")
+    if losses is None or losses.maximum is None:
+        return {**size, **dict.fromkeys(names)}
+    sums = losses.sums
+    rates = (_share(sums.cached_tokens, sums.prompt_tokens), _share(sums.possible_tokens, sums.prompt_tokens))
+    values = (sums.cached_tokens, sums.possible_tokens, *rates, losses.maximum.evicted_blocks)
+    return {**size, **dict(zip(names, values, strict=True))}
 
 
 def _lanes(snapshot: BackendSnapshot) -> Json:

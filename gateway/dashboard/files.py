@@ -10,7 +10,6 @@ from importlib import metadata, resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -68,13 +67,13 @@ class PageFiles:
     async def answer(self, request: Request) -> Response:
         """Send the file of a path.
 
-        Raises: HTTPException: there is none; NotFoundError: plotly is not installed.
+        Raises: NotFoundError: there is none, or plotly is not installed.
         """
         path = request.path_params.get("path", "index.html")
         if path == PLOTLY_PATH and path not in self._files:
             self._files[path] = _plotly_file()
         if path not in self._files:
-            raise HTTPException(404)
+            raise NotFoundError("the dashboard has no such file")
         return await self._files[path].answer(request)
 
 

@@ -10,6 +10,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 _POLICY: Mapping[str, str] = {
     "default-src": "'none'",
     "script-src": "'self'",
+    # plotly sets style attributes and fills two <style> elements, one with text that changes with its version: without
+    # this its labels and layers lie on top of each other, and the console is full of errors.
     "style-src": "'self' 'unsafe-inline'",
     "img-src": "'self' data: blob:",
     "connect-src": "'self'",

@@ -8,7 +8,7 @@ _SHARE = nullable(number(0, 1))
 _SECONDS: Schema = nullable({"type": "number", "minimum": 0})
 _COUNT = nullable(COUNT)
 _LANES = answer(short=COUNT, long=COUNT)
-_QUANTILES = nullable(answer(count=COUNT, p50=_SECONDS, p95=_SECONDS))
+_QUANTILES = answer(count=COUNT, p50=_SECONDS, p95=_SECONDS)
 
 OVERVIEW: Schema = answer(
     object=one_of("overview"),
@@ -82,8 +82,33 @@ USAGE: Schema = answer(
     ),
 )
 
+LOSSES: Schema = answer(
+    object=one_of("losses"),
+    since=TIME,
+    until=TIME,
+    sampling=_SHARE,
+    prompt_tokens=_COUNT,
+    possible_tokens=_COUNT,
+    cached_tokens=_COUNT,
+    unseen_tokens=_COUNT,
+    lost=array(answer(reason=TEXT, region=TEXT, tokens={"type": "integer"})),
+    top=array(
+        answer(
+            request_id=TEXT,
+            completion_id=TEXT,
+            at=TIME,
+            tenant=TEXT,
+            reason=TEXT,
+            region=TEXT,
+            lost_tokens=COUNT,
+            prompt_tokens=COUNT,
+        )
+    ),
+)
+
 ADMIN_SEEN: dict[str, Schema] = {
     "Overview": OVERVIEW,
+    "Losses": LOSSES,
     "TenantUsage": USAGE,
     "Changes": answer(id=TEXT, rules=array(TEXT), diff=TEXT),
 }

@@ -87,6 +87,7 @@ _REQUESTS = (
     admin_get("/requests/{request_id}", "Show a logged request", "LoggedRequest", *_NAMED),
     admin_get("/requests/{request_id}/changes", "Show what rules change in it", "Changes", *_NAMED),
     admin_get("/history", "Sums by the hour", "Page", *_CHANGED, query=HistoryQuery),
+    admin_get("/losses", "What could have been cached, and why it was not", "Losses", *_STORED, query=SpanQuery),
 )
 
 _RULES = (

@@ -23,6 +23,7 @@ from gateway.routes.admin_config import LiveConfig, add_config_routes
 from gateway.routes.admin_explain import add_explain_route
 from gateway.routes.admin_keys import add_key_routes, add_tenant_routes
 from gateway.routes.admin_limits import add_limit_routes
+from gateway.routes.admin_losses import add_losses_route
 from gateway.routes.admin_normalize import add_normalize_route
 from gateway.routes.admin_overview import add_overview_routes
 from gateway.routes.admin_prompts import add_prompt_routes
@@ -75,6 +76,7 @@ def admin_router(
         add_key_routes(router, store)
         add_request_routes(router, store)
         add_changes_route(router, store, StoredChanges(modes))
+        add_losses_route(router, accounting, store)
         if limits is not None:
             add_limit_routes(router, limits, store)
         if rules is not None:

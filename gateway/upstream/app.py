@@ -37,6 +37,7 @@ from gateway.routes.admin_changes import add_changes_route
 from gateway.routes.admin_explain import add_explain_route
 from gateway.routes.admin_keys import add_key_routes, add_tenant_routes
 from gateway.routes.admin_limits import add_limit_routes
+from gateway.routes.admin_losses import add_losses_route
 from gateway.routes.admin_normalize import add_normalize_route
 from gateway.routes.admin_overview import add_overview_routes, live_overview
 from gateway.routes.admin_requests import add_request_routes
@@ -189,6 +190,7 @@ def _admin_router(
         store.keep_fresh(limits.refresh)
         add_usage_route(router, store, limiter)
         add_tenant_routes(router, store)
+        add_losses_route(router, None, store)  # what an upstream's cache could have given, nobody knows here
         add_key_routes(router, store)
         add_request_routes(router, store)
         add_changes_route(router, store, StoredChanges(modes, READ_FORMS))

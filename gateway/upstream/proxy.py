@@ -237,7 +237,7 @@ class Relay:
             return
         task.settle(reader)
         if self._endpoint.generates:
-            self._services.metrics.count_tokens(reader)
+            self._services.metrics.count_tokens(reader, task.entry.first_token_seconds)
             if self._services.books is not None:
                 self._services.books.note(task.arrival, task.outgoing, task.foreseen, reader)
         if task.outgoing.next_turn is not None and reader.finish_reason is not None:

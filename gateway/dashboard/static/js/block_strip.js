@@ -13,7 +13,7 @@ const KINDS = [
   ["answer", "answer"],
 ];
 const MARKS = [
-  ["is-shared", "in common use with others or pinned"],
+  ["is-shared", "shared: used by several, or pinned"],
   ["is-pinned", "pinned"],
 ];
 

@@ -6,7 +6,7 @@ import { compact, count, figure, percent, setting, timeTag } from "./format.js";
 import { lossWords, regionWords } from "./loss_words.js";
 import { empty } from "./states.js";
 import { table } from "./table.js";
-import { stepsOf, waterfallColumns, waterfallFigure } from "./waterfall.js";
+import { oneByOne, stepsOf, waterfallColumns, waterfallFigure } from "./waterfall.js";
 
 /** The card with the waterfall; draws again in the same place. */
 export function waterfallCard() {
@@ -26,7 +26,7 @@ export function waterfallCard() {
     chart(place, {
       label: `Tokens of ${words}, from all prompt tokens of the sample to those that came from the cache`,
       figure: () => waterfallFigure(losses),
-      numbers: { columns: waterfallColumns(losses), rows: steps },
+      numbers: { columns: waterfallColumns(losses), rows: stepsOf(losses, oneByOne(losses)) },
     });
   };
   return { element, place, show };
@@ -50,18 +50,26 @@ function inFigures(losses) {
   ];
 }
 
-/** What was lost by reason, each in plain words. `cache` is the overview's: of an engine, or null. */
-export function reasonsTable(losses, cache) {
+/** What was lost by reason, each in plain words; `room` says what would have kept the blocks that were evicted. */
+export function reasonsList(losses, room) {
   const rows = byReason(losses);
   if (!rows.length) return losses.prompt_tokens ? empty("Nothing was lost", "All that was possible came from the cache.") : empty("Nothing to explain yet");
-  const columns = [
-    { title: "Reason", cell: ({ reason }) => h("strong", lossWords(reason).label) },
-    { title: "Tokens", isNumber: true, hint: "lost tokens of the sample", cell: ({ tokens }) => count(tokens) },
-    { title: "Of possible", isNumber: true, cell: ({ tokens }) => percent(losses.possible_tokens ? tokens / losses.possible_tokens : null) },
-    { title: "Where", cell: ({ regions }) => h("ul.plain", regions.map((loss) => h("li", `${regionWords(loss.region)}: `, figure(`lost.${loss.index}.tokens`, loss.tokens, count)))) },
-    { title: "What it means, and what helps", cell: ({ reason }) => explained(reason, cache) },
-  ];
-  return table({ caption: "Lost tokens by reason", columns, rows });
+  return h("ul.losses", rows.map((row) => lossItem(row, losses, room)));
+}
+
+function lossItem({ reason, tokens, regions }, { possible_tokens: possible }, room) {
+  const { label, means, helps } = lossWords(reason);
+  const place = (loss) => h("li", `${regionWords(loss.region)}: `, figure(`lost.${loss.index}.tokens`, loss.tokens, count));
+  return h(
+    "li",
+    h("div", h("h3", label), h("p", `${count(tokens)} tokens, ${percent(possible ? tokens / possible : null)} of possible`), h("ul.plain.hint", regions.map(place))),
+    h(
+      "div.explained",
+      h("p", means),
+      helps ? h("p.hint", h("strong", "What helps: "), helps) : null,
+      reason === "evicted" ? room : null,
+    ),
+  );
 }
 
 function byReason({ lost }) {
@@ -76,15 +84,11 @@ function byReason({ lost }) {
   return [...rows.values()].toSorted((one, other) => other.tokens - one.tokens);
 }
 
-function explained(reason, cache) {
-  const { means, helps } = lossWords(reason);
-  const more = reason === "evicted" && cache?.evicted_blocks ? h("p", roomInWords(cache)) : null;
-  return h("div.explained", h("p", means), helps ? h("p.hint", h("strong", "What helps: "), helps) : null, more);
-}
-
 /** Each eviction made room for one block, so with as many blocks more there would have been none. */
-function roomInWords({ evicted_blocks: evicted, total_blocks: total }) {
-  return `The pool of ${count(total)} blocks evicted ${count(evicted)} since the engine's start: with at most as many blocks more (${percent(evicted / total)} of the pool) it would have kept all.`;
+export function roomInWords(cache) {
+  if (!cache?.evicted_blocks) return "";
+  const { evicted_blocks: evicted, total_blocks: total } = cache;
+  return `The pool of ${count(total)} blocks evicted ${count(evicted)} since the start: with at most as many blocks more (${percent(evicted / total)} of the pool) it would have kept all.`;
 }
 
 /** The requests that lost most, each with the way to its explanation. */

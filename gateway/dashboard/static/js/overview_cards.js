@@ -6,12 +6,21 @@ import { poolBar } from "./pool_bar.js";
 import { empty } from "./states.js";
 import { table } from "./table.js";
 
-const ENGINE_OF_UPSTREAM = "The block pool is the upstream server's. The gateway sees its hits in what each answer reports.";
+const INSTEAD = {
+  engine: {
+    cache: ["The engine does not answer now", "Its blocks are shown again as soon as it does."],
+    requests: ["The engine does not answer now", "Its lanes are shown again as soon as it does."],
+  },
+  upstream: {
+    cache: ["The pool is the upstream server's", "It cannot be looked into. What it reuses is known from the cached tokens that it reports with each answer: the hit rate above."],
+    requests: ["The lanes are the upstream server's", "Requests queue there. Those that have ended are listed under Requests."],
+  },
+};
 
 /** The block pool of this moment. */
-export function cacheCard(figures, { cache }) {
+export function cacheCard(figures, { cache, mode }) {
   const head = h("header", h("h2", "Block pool"));
-  if (cache === null) return h("section.card", head, empty("No pool of its own", ENGINE_OF_UPSTREAM));
+  if (cache === null) return h("section.card", head, empty(...INSTEAD[mode].cache));
   head.append(h("span.hint", figures.of("cache.total_blocks", count), " blocks of ", figures.of("cache.block_size", count), " tokens"));
   return h(
     "section.card",
@@ -22,9 +31,9 @@ export function cacheCard(figures, { cache }) {
 }
 
 /** How many requests run and wait, by lane. */
-export function requestsCard(figures, { requests }) {
+export function requestsCard(figures, { requests, mode }) {
   const head = h("h2", "Requests now");
-  if (requests === null) return h("section.card", head, empty("No lanes of its own", "Requests queue at the upstream server; those that have ended are under Requests."));
+  if (requests === null) return h("section.card", head, empty(...INSTEAD[mode].requests));
   const lane = (name, hint) => ({ title: `${name[0].toUpperCase()}${name.slice(1)}`, isNumber: true, hint, cell: ({ key }) => figures.of(`requests.${key}.${name}`, count) });
   const columns = [
     { title: "Lane", cell: ({ label }) => label },

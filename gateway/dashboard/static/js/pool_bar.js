@@ -12,7 +12,7 @@ const STATES = [
 
 /** @param {import("./figures.js").Figures} figures  of the overview, whose `cache` is not null */
 export function poolBar(figures) {
-  const segments = STATES.map(({ label, color }) => h("span.segment", { title: label, style: { background: `var(--${color})` } }));
+  const segments = STATES.map(({ label, color }) => h("span.pool-state", { title: label, style: { background: `var(--${color})` } }));
   const pinned = h("span.pinned", { title: "Pinned" });
   const cap = h("span.cap", { title: "Most blocks in shared use" });
   const bar = h("div.pool", { role: "img" }, segments, pinned, cap);

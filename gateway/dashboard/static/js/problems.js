@@ -12,7 +12,8 @@ export function problemList() {
     const now = JSON.stringify(problems);
     if (now === shown) return;
     shown = now;
-    fill(place, problems.length ? h("ul.notes", problems.map(note)) : h("p", "Nothing is wrong."));
+    const isWrong = problems.some(({ severity }) => severity !== "info");
+    fill(place, isWrong ? null : h("p", "Nothing is wrong."), problems.length ? h("ul.notes", problems.map(note)) : null);
   };
   return { element: place, show };
 }

@@ -5,6 +5,8 @@ import { count, figure, NOTHING, percent, seconds, timeTag } from "./format.js";
 import { reasonWord } from "./reasons.js";
 import { statusBadge } from "./request_words.js";
 
+const NOT_REACHED = "it did not get so far";
+
 /**
  * @param {object} request  as GET /requests/{id} tells it
  * @param {Map<string, string>} names  of tenants
@@ -23,9 +25,9 @@ export function requestFacts(request, names) {
   ];
   const outcome = [
     fact("Status", [statusBadge(request), request.finish_reason ? ` ended by ${request.finish_reason}` : ""]),
-    fact("Prompt", [figure("num_prompt_tokens", prompt, count), " tokens, of which ", figure("num_cached_tokens", cached, count), ` cached (${percent(share)})`]),
-    fact("Answer", [figure("num_output_tokens", output, count), " tokens"]),
-    fact("First token", [figure("first_token_seconds", request.first_token_seconds, seconds), " from arrival"]),
+    fact("Prompt", prompt === null ? NOT_REACHED : [figure("num_prompt_tokens", prompt, count), " tokens, of which ", figure("num_cached_tokens", cached, count), ` cached (${percent(share)})`]),
+    fact("Answer", output === null ? NOT_REACHED : [figure("num_output_tokens", output, count), " tokens"]),
+    fact("First token", request.first_token_seconds === null ? NOT_REACHED : [figure("first_token_seconds", request.first_token_seconds, seconds), " from arrival"]),
     fact("In all", figure("total_seconds", request.total_seconds, seconds)),
     fact("Blocks by reason", reasons(request.reasons)),
     fact("Rules that changed it", request.rules?.length ? request.rules.map((rule, index) => [index ? ", " : "", h("code", rule)]) : "none"),

@@ -2,7 +2,7 @@
 
 import { h } from "./dom.js";
 
-const WORDS = { 200: "done", 429: "limited", 499: "client left", 503: "overloaded" };
+const WORDS = { 200: "done", 429: "limited", 499: "client left", 503: "not now" };
 
 /** A status as a word and a badge, with the error's code. */
 export function statusBadge({ status, error }) {

@@ -25,7 +25,7 @@ export function hitRateFigure(series, sampling) {
   ];
   if (sampling < 1) lines.push(line(series, "Hit rate (sample)", sampledHitRate, { color: color("hit"), width: 1, dash: "dot" }));
   for (const each of lines) each.hovertemplate = "%{y:.1%}";
-  return { data: lines, layout: { ...range(series), yaxis: { tickformat: ".0%", range: [0, 1.02] } } };
+  return { data: lines.filter(hasData), layout: { ...range(series), yaxis: { tickformat: ".0%", range: [0, 1.02] } } };
 }
 
 /** Time to the first token, of hits and of misses: the median and, thin, the 95th percentile. */
@@ -39,7 +39,7 @@ export function firstTokenFigure(series) {
     each.customdata = each.y.map(seconds);
     each.hovertemplate = "%{customdata}";
   }
-  return { data: lines, layout: { ...range(series), yaxis: { type: "log", tickvals: TICKS, ticktext: TICKS.map(seconds) } } };
+  return { data: lines.filter(hasData), layout: { ...range(series), yaxis: { type: "log", tickvals: TICKS, ticktext: TICKS.map(seconds) } } };
 }
 
 /** The hit rate's numbers as columns of a table. */
@@ -78,6 +78,8 @@ function line({ points, step }, name, read, style, symbol = "circle") {
   }
   return { name, x, y, line: style, mode: "lines+markers", marker: { color: style.color, size: MARKER_SIZE * style.width, symbol } };
 }
+
+const hasData = ({ y }) => y.some((value) => value !== null);
 
 const range = ({ since, until }) => ({ xaxis: { type: "date", range: [local(since), local(until)] } });
 

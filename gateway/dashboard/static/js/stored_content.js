@@ -5,7 +5,7 @@ import { fill, h } from "./dom.js";
 /** @param {object} request  as GET /requests/{id} tells it */
 export function storedContent({ request_body: body, answer_text: answer }) {
   if (body === undefined && answer === undefined) {
-    return h("p.hint", "Body and answer are not kept: the gateway runs without --store-content.");
+    return h("p.hint", "Neither body nor answer is stored: that takes --store-content.");
   }
   return [body === undefined ? null : folded("Body as it came", () => laidOut(body)), answer === undefined ? null : folded("Answer", () => answer)];
 }

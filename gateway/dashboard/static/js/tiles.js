@@ -25,6 +25,7 @@ export function tiles(figures, overview) {
 /** What the maximum is and how much of the traffic it was counted on; what to set where there is none. */
 export function maximumInWords(overview) {
   const { sampling, prompt_tokens: sampled } = overview?.maximum ?? {};
+  if (overview?.maximum === null && overview.mode === "upstream") return "There is no maximum, for the gateway cannot count tokens: start it with --tokenizer.";
   if (!sampling) return "There is no maximum, for nothing is sampled: start the gateway with --accounting-sampling 0.05, or 1 with little traffic.";
   const share = setting(sampling);
   if (!sampled) {
@@ -47,10 +48,12 @@ function possible(figures) {
   return [known, unknown];
 }
 
-const deviceOf = ({ saved }) => (saved.device === "cuda" ? "GPU" : "CPU");
+const DEVICES = { cpu: "CPU", cuda: "GPU" };
+
+const deviceOf = ({ saved }) => DEVICES[saved.device] ?? "Computing";
 
 function savedInWords(overview) {
-  if (overview.saved.seconds !== null) return `what the saved tokens would have taken the ${deviceOf(overview)} to compute, at the speed of those that it did compute`;
+  if (overview.saved.seconds !== null) return `what the saved tokens would have taken to compute, at the speed of those that were computed`;
   return overview.mode === "upstream" ? "not known: the upstream server does not say what its tokens cost" : "not known until the engine has computed a prompt";
 }
 

@@ -7,12 +7,13 @@ import { table } from "./table.js";
 /** The bar and its table. @param {object} request  as GET /requests/{id} tells it */
 export function timeline(request) {
   const parts = partsOf(request);
+  const sum = parts.reduce((all, part) => all + part.seconds, 0);
   const total = request.total_seconds;
   const words = parts.map((part) => `${part.name} ${seconds(part.seconds)}`).join(", ");
   const bar = h(
     "div.timeline",
     { role: "img", "aria-label": `${seconds(total)} in all: ${words}` },
-    parts.map((part) => h("div.segment", { style: { flexGrow: part.seconds, background: `var(--${part.color})` }, title: `${part.name}: ${seconds(part.seconds)}` }, h("span", `${part.name} ${seconds(part.seconds)}`))),
+    parts.map((part) => h("div.segment", { style: { flexGrow: sum > 0 ? (100 * part.seconds) / sum : 1, background: `var(--${part.color})` }, title: `${part.name}: ${seconds(part.seconds)}` }, h("span", `${part.name} ${seconds(part.seconds)}`))),
   );
   return [bar, table({ caption: "Parts of the time", columns: columns(total), rows: parts })];
 }
@@ -37,7 +38,7 @@ function partsOf(request) {
     parts.push({ name: "Prefill", seconds: atLeast0(first - before), color: "computed", meaning: prefillMeaning(request) });
     parts.push({ name: "Decode", seconds: atLeast0(total - first), color: "shared", meaning: decodeMeaning(request, total - first) });
   } else {
-    parts.push({ name: "Rest", seconds: atLeast0(total - before), color: "free", meaning: "until it ended without a token" });
+    parts.push({ name: "Rest", seconds: atLeast0(total - before), color: "copied", meaning: "until it ended without a token" });
   }
   return parts;
 }

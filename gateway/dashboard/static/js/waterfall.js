@@ -9,28 +9,31 @@ const SMALL = 0.02;
 const ROOM_FOR_TEXT = 1.15;
 
 /** The steps: a level, or what is taken from it (below 0: what is added). */
-export function stepsOf(losses) {
+export function stepsOf(losses, lost = grouped(losses)) {
   return [
     { label: "All prompt tokens", tokens: losses.prompt_tokens, isLevel: true },
     { label: "New text", tokens: losses.unseen_tokens },
     { label: "Possible", tokens: losses.possible_tokens, isLevel: true },
-    ...lostSteps(losses),
+    ...lost,
     { label: "From the cache", tokens: losses.cached_tokens, isLevel: true },
   ];
 }
 
-/** The largest losses one by one, the small ones together. */
-function lostSteps({ lost, possible_tokens: possible }) {
-  const bySize = lost.filter(({ tokens }) => tokens !== 0).toSorted((one, other) => Math.abs(other.tokens) - Math.abs(one.tokens));
-  const isSmall = ({ tokens }, index) => index >= MOST_STEPS || Math.abs(tokens) < SMALL * possible;
-  const small = bySize.filter(isSmall);
-  const large = small.length > 1 ? bySize.filter((loss, index) => !isSmall(loss, index)) : bySize;
-  const steps = large.map(({ reason, region, tokens }) => ({ label: lossLabel(reason, region), tokens }));
-  if (small.length > 1) steps.push({ label: `Other (${small.length})`, tokens: small.reduce((sum, { tokens }) => sum + tokens, 0) });
-  return steps;
-}
+/** Each loss by itself, the largest first. */
+export const oneByOne = ({ lost }) =>
+  lost
+    .filter(({ tokens }) => tokens !== 0)
+    .toSorted((one, other) => Math.abs(other.tokens) - Math.abs(one.tokens))
+    .map(({ reason, region, tokens }) => ({ label: `${lossWords(reason).label}, ${regionWords(region)}`, tokens }));
 
-export const lossLabel = (reason, region) => `${lossWords(reason).label}, ${regionWords(region)}`;
+/** The largest losses one by one, the small ones together. */
+function grouped(losses) {
+  const all = oneByOne(losses);
+  const small = all.filter(({ tokens }, index) => index >= MOST_STEPS || Math.abs(tokens) < SMALL * losses.possible_tokens);
+  if (small.length < 2) return all;
+  const rest = small.reduce((sum, { tokens }) => sum + tokens, 0);
+  return [...all.slice(0, -small.length), { label: `Other (${small.length})`, tokens: rest }];
+}
 
 /** Three traces, for one has a single colour for all that falls, and new text is not lost. */
 export function waterfallFigure(losses) {

@@ -13,6 +13,11 @@ import { tenantNames } from "../tenant_names.js";
 
 export const title = "Requests";
 
+const MIN_MS = 1_500;
+const MAX_MS = 10_000;
+/** With filters, reading the list again may take this part of the time: where few fit, the gateway looks at all of the log. */
+const SHARE = 0.01;
+
 export function open(root, ctx) {
   root.append(h("div.title", h("h1", title), finder(ctx)));
   const form = h("section.card", { "aria-label": "Filters" }, loading());
@@ -59,12 +64,14 @@ class ListView {
   #feed;
   #isPaused = false;
   #isBusy = false;
+  #dueAt = 0;
   #problem = null;
   #rows = null;
   #place;
   #pause = h("button", { type: "button", id: "pause", onclick: () => this.#togglePause() }, "Pause");
   #newer = h("button.primary", { type: "button", id: "show-newer", hidden: true, onclick: () => this.#showNewer() });
-  #older = h("button", { type: "button", id: "show-older", hidden: true, onclick: () => this.#showOlder() }, "Show older");
+  #older = h("button", { type: "button", id: "show-older", onclick: () => this.#showOlder() }, "Show older");
+  #foot = h("div.actions", { hidden: true }, this.#older);
   #note = h("p.hint", { id: "list-note" });
   #body = h("div", loading());
   #options;
@@ -74,7 +81,7 @@ class ListView {
     this.#place = place;
     const signal = AbortSignal.any([options.ctx.signal, this.#leaving.signal]);
     this.#feed = new RequestFeed(options.filters, signal);
-    fill(place, h("header", this.#note, h("div.actions", this.#newer, this.#pause)), this.#body, h("div.actions", this.#older));
+    fill(place, h("header", this.#note, h("div.actions", this.#newer, this.#pause)), this.#body, this.#foot);
     this.#load();
   }
 
@@ -84,9 +91,13 @@ class ListView {
 
   /** The gateway's numbers came: read the list again if it grew. */
   follow({ num_logged_requests: numLogged }) {
-    if (this.#isBusy) return;
+    if (this.#isBusy || performance.now() < this.#dueAt) return;
     const isHeld = this.#isHeld;
     if (this.#feed.isBehind(numLogged) || (this.#feed.newer > 0 && !isHeld)) this.#load({ numLogged, isHeld });
+  }
+
+  get #isFiltered() {
+    return Object.keys(this.#options.filters).length > 0;
   }
 
   get #isHeld() {
@@ -101,6 +112,7 @@ class ListView {
 
   async #attempt(read) {
     this.#isBusy = true;
+    const begun = performance.now();
     this.#place.setAttribute("aria-busy", "true");
     try {
       await read();
@@ -110,6 +122,9 @@ class ListView {
       this.#problem = error;
     } finally {
       this.#isBusy = false;
+      const now = performance.now();
+      const pause = this.#isFiltered ? (now - begun) / SHARE : 0;
+      this.#dueAt = now + Math.min(MAX_MS, Math.max(MIN_MS, pause));
     }
     this.#place.removeAttribute("aria-busy");
     this.#draw();
@@ -139,7 +154,7 @@ class ListView {
     const { entries, newer, hasMoreNewer, cursor } = this.#feed;
     this.#newer.hidden = newer === 0;
     this.#newer.textContent = `${count(newer)}${hasMoreNewer ? " or more" : ""} newer: show`;
-    this.#older.hidden = cursor === null;
+    this.#foot.hidden = cursor === null;
     this.#note.textContent = this.#words();
     if (!entries.length) {
       this.#rows = null;
@@ -164,7 +179,7 @@ class ListView {
   }
 
   #nothing() {
-    if (Object.keys(this.#options.filters).length) {
+    if (this.#isFiltered) {
       const reset = h("button", { type: "button", onclick: this.#options.reset }, "Reset the filters");
       return empty("No request fits these filters", "Only what the log still has is found.", reset);
     }

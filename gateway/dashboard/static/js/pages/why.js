@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 import { fill, h } from "../dom.js";
-import { reasonsTable, topTable, waterfallCard } from "../losses.js";
+import { reasonsList, roomInWords, topTable, waterfallCard } from "../losses.js";
 import { rulesCard } from "../rule_list.js";
 import { spanChoice } from "../span.js";
 import { failure, loading } from "../states.js";
@@ -12,12 +12,15 @@ export const title = "Why not higher";
 const REDRAW_MS = 30_000;
 
 export function open(root, context) {
-  const { live, signal } = context;
+  const { signal } = context;
   const waterfall = waterfallCard();
   const reasons = h("div", loading());
   const top = h("div", loading());
+  const room = h("p.hint");
   const rules = rulesCard(context);
   const choice = spanChoice(context.query, () => load({ isOther: true }));
+  const details = h("section.card", h("h2", "What was lost, and what helps"), reasons);
+  const tops = h("section.card", h("h2", "Requests that lost most"), h("p.hint", "Of the sample: what each could have taken from the cache and did not."), top);
   let shown = null;
   let loadedAt = 0;
   let seen = null;
@@ -35,7 +38,7 @@ export function open(root, context) {
       if (span === choice.span) draw(losses);
     } catch (error) {
       if (error.name === "AbortError" || span !== choice.span || shown !== null) return;
-      for (const place of places) fill(place);
+      details.hidden = tops.hidden = true;
       fill(waterfall.place, failure(error, () => load({ isOther: true })));
     }
   }
@@ -44,20 +47,22 @@ export function open(root, context) {
     const now = JSON.stringify({ ...losses, since: null, until: null });
     if (now === shown) return;
     shown = now;
+    details.hidden = tops.hidden = false;
     waterfall.show(losses, choice.span.words);
-    fill(reasons, reasonsTable(losses, live.overview?.cache));
+    fill(reasons, reasonsList(losses, room));
     fill(top, topTable(losses));
   }
 
   root.append(
     h("div.title", h("h1", title), choice.element),
     waterfall.element,
-    h("section.card", h("h2", "What was lost, and what helps"), reasons),
+    details,
     rules.element,
-    h("section.card", h("h2", "Requests that lost most"), h("p.hint", "Of the sample: what each could have taken from the cache and did not."), top),
+    tops,
   );
   load({ isOther: true });
-  context.onLive(({ num_logged_requests: ended }) => {
+  context.onLive(({ num_logged_requests: ended, cache }) => {
+    room.textContent = roomInWords(cache);
     if (seen === null) seen = ended;
     if (ended === seen || Date.now() - loadedAt < REDRAW_MS) return;
     seen = ended;
