@@ -24,7 +24,8 @@ MAX_MODELS = 100
 _MAX_PAGE = 1000
 _ID = re.compile(r"(?:tnt|key|pmt)_")
 _MAX_AMOUNT = 10**15
-_YEAR_SECONDS = 366 * 86400.0
+_DAY_SECONDS = 86400.0
+_YEAR_SECONDS = 366 * _DAY_SECONDS
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -57,6 +58,22 @@ class Body(BaseModel):
     """Base of all of them: an unknown field is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class SpanQuery(Body):
+    """A span of time; by default the last day."""
+
+    since: Moment | None = None
+    until: Moment | None = None
+
+    def bounds(self, now: float) -> tuple[float, float]:
+        """Read it, in seconds since 1970. Raises: InvalidRequestError: it ends before it begins."""
+        until = self.until.timestamp() if self.until else now
+        since = self.since.timestamp() if self.since else until - _DAY_SECONDS
+        if since >= until:
+            wanted = f"a time before until ({iso_time(until)})"
+            raise InvalidRequestError(f"since: got {iso_time(since)}, wanted {wanted}", param="since")
+        return since, until
 
 
 class NewTenantBody(Body):
@@ -176,9 +193,10 @@ def future(field: str, moment: datetime | None, now: float) -> float | None:
 
 
 def author_of(request: Request) -> Author:
-    """Name who writes: there is one admin key, so the address is what tells operators apart."""
+    """Name who writes: there is one admin key, so what they use and the address are what tells operators apart."""
     host = request.client.host if request.client else "unknown"
-    return Author(f"admin@{host}"[:100], request.scope["state"]["request_id"])
+    state = request.scope["state"]
+    return Author(f"{state.get('operator', 'admin')}@{host}"[:100], state["request_id"])
 
 
 def iso_time(seconds: float | None) -> str | None:

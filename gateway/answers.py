@@ -90,7 +90,11 @@ class Answers:
             metrics.token_seconds.observe((now - last_batch_at) / num_tokens)
         elif self.first_token_seconds is None:
             self.first_token_seconds = now - self._arrived_at
-            metrics.first_token_seconds.observe(self.first_token_seconds)
+            metrics.observe_first_token(
+                self.first_token_seconds,
+                num_prompt_tokens=self.admission.num_prompt_tokens,
+                num_cached_tokens=self.admission.num_cached_tokens,
+            )
         self._last_batch_at[batch.choice] = now
         metrics.generated_tokens.inc(num_tokens)
 

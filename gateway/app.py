@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 from fastapi import FastAPI
 from starlette.routing import BaseRoute, Route
 
 from gateway.accounting.accounting import Accounting
+from gateway.accounting.losses import Losses
 from gateway.auth import Authenticator, KeyStore, NoKeys
 from gateway.backends.base import Backend
 from gateway.chat import PATH as CHAT_PATH
 from gateway.chat import ChatCompletions
 from gateway.completions import PATH as COMPLETIONS_PATH
 from gateway.completions import Completions
+from gateway.dashboard.routes import Dashboard
+from gateway.dashboard.session import Sessions
 from gateway.direct import DirectApp
 from gateway.dry_run import DryRun
 from gateway.explain.diagnostics import Diagnostics
@@ -33,10 +37,13 @@ from gateway.normalize.modes import RuleModes
 from gateway.normalize.registry import RuleRegistry
 from gateway.normalize.rules import built_in_rules
 from gateway.openapi.admin import ADMIN
+from gateway.openapi.dashboard import DASHBOARD
 from gateway.openapi.document import description_route
 from gateway.openapi.endpoints import ENDPOINTS
+from gateway.overview import EngineBehind, Overview
 from gateway.prefix import PrefixHasher
 from gateway.prompts.compiler import PromptCompiler
+from gateway.prompts.condition import conditions
 from gateway.prompts.operator import PromptOperator
 from gateway.prompts.registry import PromptRegistry
 from gateway.prompts.warming import Warmer
@@ -46,6 +53,7 @@ from gateway.responses import PATH as RESPONSES_PATH
 from gateway.responses import Responses
 from gateway.retention_hints import RetentionHints
 from gateway.routes.admin import admin_router
+from gateway.routes.admin_overview import live_overview
 from gateway.routes.system import SystemRoutes
 from gateway.serving import PING_SECONDS, Services, Serving
 from gateway.settings import Settings
@@ -123,10 +131,13 @@ def create_app(
     )
     memory = TurnMemory(max_bytes=settings.turn_memory)
     ingress = Ingress(modes, renderer, hasher, threads, prompts.registry if prompts else None, memory, form)
+    losses = Losses(store.minutes if store else None)
     accounting = Accounting(
-        ingress.hash_prompt, special_ids=tokenizer.special_ids, sampling=settings.accounting_sampling
+        ingress.hash_prompt, special_ids=tokenizer.special_ids, sampling=settings.accounting_sampling, losses=losses
     )
     metrics.watch(accounting.savings)
+    limiter = Limiter(limit_book, note_refusal=metrics.count_limited)
+    metrics.watch(losses)
     services = Services(
         model_name=model_files.name,
         backend=backend,
@@ -134,7 +145,7 @@ def create_app(
         threads=threads,
         tokenizer=tokenizer,
         authenticator=authenticator,
-        limiter=Limiter(limit_book, note_refusal=metrics.count_limited),
+        limiter=limiter,
         metrics=metrics,
         recent=recent,
         accounting=accounting,
@@ -151,15 +162,27 @@ def create_app(
         Route(RESPONSES_PATH, Serving(services, Responses()), methods=["POST"]),
         Route(MESSAGES_PATH, Serving(services, Messages()), methods=["POST"]),
     ]
+    dashboard = Dashboard(authenticator, Sessions(settings.admin_key), store)
     routes: list[BaseRoute] = [
         Route(COUNT_PATH, Lookup(services, TokenCount(services)), methods=["POST"]),
         Route("/tokenize", Lookup(services, tokens.tokenize), methods=["POST"]),
         Route("/detokenize", Lookup(services, tokens.detokenize), methods=["POST"]),
         *SystemRoutes(backend, authenticator, metrics, model_files.name, prompts.warmer if prompts else None).routes(),
+        *dashboard.routes(),
     ]
+    overview = Overview(
+        EngineBehind(backend, model_files.name),
+        metrics,
+        savings=accounting.savings,
+        losses=losses,
+        store=store,
+        prompts=partial(conditions, prompts.registry, prompts.warmer) if prompts else lambda _: [],
+        template_faults=() if verdict.is_stable else tuple(verdict.sentences()),
+    )
+    live = live_overview(overview)
     admin = admin_router(
         backend,
-        authenticator,
+        dashboard.access,
         settings,
         recent=recent,
         store=store,
@@ -172,8 +195,13 @@ def create_app(
         dry_run=DryRun(modes, renderer),
         reports=MissReports(backend, records, tokenizer, modes, shows_content=settings.store_content),
         records=records,
+        limiter=limiter,
+        overview=overview,
+        live=live,
     )
-    description = description_route([*direct, *routes, *admin.routes], (*ENDPOINTS, *ADMIN), model=model_files.name)
+    description = description_route(
+        [*direct, *routes, *admin.routes], (*ENDPOINTS, *ADMIN, *DASHBOARD), model=model_files.name
+    )
     routes.append(description)
 
     @asynccontextmanager
@@ -184,8 +212,11 @@ def create_app(
             await backend.start()
             if prompts is not None:
                 prompts.warmer.start()
+            overview.start()
             yield
         finally:
+            live.stop()
+            await overview.stop()
             if prompts is not None:
                 await prompts.warmer.stop()
             await backend.stop()
@@ -196,5 +227,6 @@ def create_app(
 
     app = DirectApp(direct, routes, admin, metrics=metrics, lifespan=lifespan)
     app.state.accounting = accounting
+    app.state.end_live = live.stop
     app.state.is_settled = prompts.warmer.is_settled if prompts else lambda: True
     return app

@@ -13,6 +13,7 @@ from starlette.middleware import Middleware
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
 
+from gateway.dashboard.headers import DashboardHeaders
 from gateway.error_answers import answer_errors, error_response, is_foreseen
 from gateway.metrics import GatewayMetrics
 from gateway.middleware import BodyLimit, RequestContext
@@ -42,7 +43,11 @@ class DirectApp(FastAPI):
         served = [*direct, *routes, *admin.routes]
         paths = [route.path for route in served if isinstance(route, Route) and "{" not in route.path]
         super().__init__(
-            middleware=[Middleware(RequestContext, metrics=metrics, paths=paths), Middleware(BodyLimit)],
+            middleware=[
+                Middleware(RequestContext, metrics=metrics, paths=paths),
+                Middleware(DashboardHeaders),
+                Middleware(BodyLimit),
+            ],
             title="prefixgate",
             version=VERSION,
             lifespan=lifespan,

@@ -8,7 +8,8 @@ GatewayError
 ├── BodyTooLargeError        more bytes than are read
 ├── AuthenticationError      no key, or a wrong one
 ├── AdminDisabledError       the admin API has no key set
-├── NotFoundError            the admin API knows no such tenant, key or request
+├── CrossSiteError           a browser asks on behalf of another site's page
+├── NotFoundError            the admin API knows no such tenant, key or request, the dashboard no such file
 ├── ConflictError            it exists already, or its state forbids this
 ├── RateLimitError           the tenant or key asked for all that it may, for now
 ├── StorageUnavailableError  the database is gone; serving goes on
@@ -73,8 +74,12 @@ class AdminDisabledError(GatewayError):
     """The admin API is off, for no admin key is set."""
 
 
+class CrossSiteError(GatewayError):
+    """A browser's request was made by another site's page, or is not known to be made by ours."""
+
+
 class NotFoundError(GatewayError):
-    """What an admin request names does not exist."""
+    """What a request to the admin API or the dashboard names does not exist."""
 
 
 class ConflictError(GatewayError):
@@ -117,6 +122,12 @@ class UpstreamTimeoutError(GatewayError):
     """An upstream took too long for the first byte of an answer, or for the next one."""
 
 
+class TooManyListenersError(GatewayError):
+    """As many listen to live events as may."""
+
+    retry_after_seconds = 5
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """An error, ready to be sent."""
@@ -142,6 +153,7 @@ _TABLE: Mapping[type[Exception], _Row] = {
     InvalidRequestError: _Row(400, "invalid_request_error"),
     AuthenticationError: _Row(401, "authentication_error", "invalid_api_key"),
     AdminDisabledError: _Row(403, "permission_error", "admin_disabled"),
+    CrossSiteError: _Row(403, "permission_error", "cross_site"),
     ModelNotAllowedError: _Row(403, "permission_error", "model_not_allowed"),
     ModelNotFoundError: _Row(404, "invalid_request_error", "model_not_found"),
     NotFoundError: _Row(404, "invalid_request_error", "not_found"),
@@ -152,6 +164,7 @@ _TABLE: Mapping[type[Exception], _Row] = {
     UpstreamUnreachableError: _Row(503, "server_error", "upstream_unreachable"),
     UpstreamFailedError: _Row(502, "server_error", "upstream_failed"),
     UpstreamTimeoutError: _Row(504, "server_error", "upstream_timeout"),
+    TooManyListenersError: _Row(503, "server_error", "too_many_listeners"),
     BackendFailedError: _Row(503, "server_error", "engine_failed"),
     BackendOverloadedError: _Row(503, "server_error", "engine_overloaded"),
     BackendUnavailableError: _Row(503, "server_error", "engine_unavailable"),
@@ -215,7 +228,9 @@ def _body(message: str, kind: str, param: str | None, code: str | None) -> bytes
 
 
 def _headers(error: Exception) -> dict[str, str]:
-    if isinstance(error, BackendUnavailableError | StorageUnavailableError | UpstreamUnreachableError):
+    if isinstance(
+        error, BackendUnavailableError | StorageUnavailableError | UpstreamUnreachableError | TooManyListenersError
+    ):
         return {"retry-after": str(error.retry_after_seconds)}
     if isinstance(error, RateLimitError):
         shown_limits = {name.decode(): value.decode() for name, value in error.headers}

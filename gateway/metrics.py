@@ -13,12 +13,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from gateway.backends.base import Admission, BackendSnapshot
-from gateway.histogram import Histogram
+from gateway.first_tokens import FIRST_TOKEN_SECONDS, HIT, MISS, cache_label
+from gateway.histogram import Histogram, LabelledHistogram
 from gateway.limits.limits import LIMIT_NAMES
 from gateway.storage.store import Store
 from prefixcache.interface import PrefixCacheConfig
 
-_FIRST_TOKEN_SECONDS = (0.005, 0.01, 0.02, 0.04, 0.08, 0.15, 0.3, 0.6, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 _TOKEN_SECONDS = (0.001, 0.002, 0.004, 0.008, 0.015, 0.025, 0.04, 0.06, 0.1, 0.2, 0.4, 0.8, 1.5, 3.0)
 _REQUEST_SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0)
 
@@ -69,10 +69,12 @@ class GatewayMetrics:
         self.aborted_requests = Counter(
             "prefixgate_aborted_requests", "Requests whose client went away", registry=registry
         )
-        self.first_token_seconds = Histogram(
+        self.first_token_seconds = LabelledHistogram(
             "prefixgate_time_to_first_token_seconds",
-            "From the arrival of the request to its first token",
-            buckets=_FIRST_TOKEN_SECONDS,
+            "From the arrival of the request to its first token, by whether at least half of the prompt was cached",
+            label="cache",
+            values=(HIT, MISS),
+            buckets=FIRST_TOKEN_SECONDS,
             registry=registry,
         )
         self.token_seconds = Histogram(
@@ -87,8 +89,8 @@ class GatewayMetrics:
             buckets=_REQUEST_SECONDS,
             registry=registry,
         )
-        self._requests = Counter("prefixgate_requests", "Requests answered", ("endpoint", "status"), registry=registry)
-        self._prompt_blocks = Counter(
+        self.requests = Counter("prefixgate_requests", "Requests answered", ("endpoint", "status"), registry=registry)
+        self.prompt_blocks = Counter(
             "prefixgate_prompt_blocks", "Prompt blocks by why they were reused or not", ("reason",), registry=registry
         )
         self._unknown_fields = Counter(
@@ -111,11 +113,15 @@ class GatewayMetrics:
         self.cached_tokens.inc(admission.num_cached_tokens)
         self.saved_seconds.inc(admission.saved_seconds)
         for reason, num_blocks in admission.reasons.items():
-            self._prompt_blocks.labels(reason).inc(num_blocks)
+            self.prompt_blocks.labels(reason).inc(num_blocks)
+
+    def observe_first_token(self, seconds: float, *, num_prompt_tokens: int, num_cached_tokens: int) -> None:
+        """Enter how long a first token took, from the arrival of the request."""
+        self.first_token_seconds.labels(cache_label(num_prompt_tokens, num_cached_tokens)).observe(seconds)
 
     def count_request(self, endpoint: str, status: int) -> None:
         """Count an answer; `endpoint` is one of a few names."""
-        self._requests.labels(endpoint, str(status)).inc()
+        self.requests.labels(endpoint, str(status)).inc()
 
     def count_unknown_fields(self, names: Iterable[str]) -> None:
         """Count ignored fields of a body."""
@@ -144,6 +150,12 @@ class GatewayMetrics:
         self._engine.snapshot = snapshot
         self._engine.block_size = block_size
         return generate_latest(self._registry)
+
+
+def counted(counter: Counter) -> dict[tuple[str, ...], int]:
+    """Read a counter as the next scrape would: the values of its labels -> its value."""
+    samples = (sample for family in counter.collect() for sample in family.samples)
+    return {tuple(sample.labels.values()): int(sample.value) for sample in samples if sample.name.endswith("_total")}
 
 
 class _EngineCollector(Collector):
@@ -191,6 +203,10 @@ class _StoreCollector(Collector):
         yield GaugeMetricFamily("prefixgate_request_log_waiting_rows", "Rows that are not written yet", log.num_waiting)
         yield CounterMetricFamily("prefixgate_request_log_written_rows", "Rows written", log.num_written)
         yield CounterMetricFamily("prefixgate_request_log_dropped_rows", "Rows never written", log.num_dropped)
+        dropped = log.minutes.num_dropped
+        yield CounterMetricFamily(
+            "prefixgate_dropped_minute_sums", "Additions to sums by minute never written", dropped
+        )
 
 
 def _floor(block_size: int) -> Iterator[Metric]:

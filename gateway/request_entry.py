@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from gateway.backends.base import Admission
 from gateway.errors import Problem
+from gateway.first_tokens import cache_label
 
 CLIENT_GONE = 499
 """The status where the client did not wait for one; nginx uses the same number."""
@@ -32,6 +33,8 @@ class RequestEntry:
     """Its code in the table of errors."""
     finish_reason: str | None = None
     is_stream: bool = False
+    prepare_seconds: float | None = None
+    """From the arrival of the request to the hand-over to the engine, or to an upstream."""
     queue_seconds: float | None = None
     """From the hand-over to the engine to admission."""
     first_token_seconds: float | None = None
@@ -49,6 +52,13 @@ class RequestEntry:
     def num_chars(self) -> int:
         """Size of the stored content."""
         return len(self.request_body or "") + len(self.answer_text or "")
+
+    @property
+    def cache_label(self) -> str | None:
+        """Hit or miss; None: it is not known what was cached."""
+        if self.num_prompt_tokens is None or self.num_cached_tokens is None:
+            return None
+        return cache_label(self.num_prompt_tokens, self.num_cached_tokens)
 
     def admit(self, admission: Admission) -> None:
         """Note what was reused."""

@@ -191,14 +191,15 @@ class Serving(Generic[RequestT]):
         )
         task.ticket.reserve(prepared.most_tokens)
         handed_over_at = services.clock()
+        entry.prepare_seconds = handed_over_at - task.arrived_at
         generation = await generate_all(services.backend, prepared.requests)
         admission = generation.admission
         entry.queue_seconds = services.clock() - handed_over_at
         entry.rules = prepared.fired_rules
         entry.prompt_id = prepared.prompt_id
         entry.admit(admission)
-        receipt = self._receipt(prepared, admission, model)
         record = self._record_of(task, prepared, admission)
+        receipt = self._receipt(prepared, admission, model, record)
         services.diagnostics.note(record)
         try:
             services.metrics.count_admission(admission)
@@ -307,12 +308,14 @@ class Serving(Generic[RequestT]):
         wanted = task.request.diagnostics
         return {} if wanted is None else await self._services.diagnostics.fields(wanted, record)
 
-    def _receipt(self, prepared: PreparedPrompt, admission: Admission, model: ModelInfo) -> Receipt | None:
-        """Count what rules did; a prompt that no rule sees is not counted."""
+    def _receipt(
+        self, prepared: PreparedPrompt, admission: Admission, model: ModelInfo, record: PromptRecord
+    ) -> Receipt | None:
+        """Count what rules did and what was lost; a prompt that no rule sees is not counted."""
         if prepared.origin is None:
             return None
         return self._services.accounting.admit(
-            prepared.request, prepared.origin, admission, identity=prepared.identity, model=model
+            prepared.request, prepared.origin, admission, identity=prepared.identity, model=model, record=record
         )
 
     def _record_of(self, task: _Task[RequestT], prepared: PreparedPrompt, admission: Admission) -> PromptRecord:

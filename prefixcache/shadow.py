@@ -41,6 +41,11 @@ class ShadowIndex(PrefixCache, Generic[Mark]):
         self._marks: dict[int, Mark] = {}
         """By block; those of blocks that are free now are stale."""
 
+    @property
+    def num_evicted(self) -> int:
+        """Blocks that made room for others since the start."""
+        return self._counters["evicted_blocks"]
+
     def serve(self, prompt: Prompt, mark: Mark, *, owner: int = 0) -> ShadowHit[Mark] | None:
         """Look a prompt up, then cache it; None: it is larger than the whole pool, and nothing happened.
 

@@ -98,7 +98,7 @@ class Generation:
 class BareApp:
     """What uvicorn costs, and nothing else: it reads the body and answers a constant."""
 
-    state = SimpleNamespace(is_settled=lambda: True)
+    state = SimpleNamespace(is_settled=lambda: True, end_live=lambda: None)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer one request."""

@@ -1,4 +1,4 @@
-"""Counts what rules save, on a sample of the families, beside the traffic and never in its way.
+"""Counts what rules save and what was lost, on a sample of the families, beside the traffic and never in its way.
 
 A family is all prompts of a tenant whose canonical form begins with the same block; it is wholly in the sample or out.
 A request of the sample is looked at when the engine has admitted it, in one thread, in the order of admission.
@@ -15,14 +15,18 @@ from dataclasses import dataclass, field
 from gateway.accounting.changes import border_table
 from gateway.accounting.comparison import Comparison
 from gateway.accounting.forms import Forms
+from gateway.accounting.losses import Losses
+from gateway.accounting.maximum import Best
 from gateway.accounting.savings import Savings
 from gateway.auth import Identity
 from gateway.backends.base import Admission, ModelInfo
 from gateway.backends.control import HashedPrompt
 from gateway.conversation import Conversation
 from gateway.errors import GatewayError
+from gateway.explain.records import PromptRecord
 from gateway.normalize.registry import Normalized, RuleSet
 from gateway.normalize.rule import Context, Mode
+from prefixcache.interface import PrefixCacheConfig
 from prefixcache.shadow import is_sampled, scaled_pool
 
 logger = logging.getLogger(__name__)
@@ -54,6 +58,8 @@ class Receipt:
     """From the prompt as it came to the prompt as it was sent. None: it is not counted, or was not looked at yet."""
     audit: Forms | None = None
     """From there to the prompt with the rules in audit mode. None: there are none."""
+    best: Best | None = None
+    """None: what was possible is not counted here."""
     answer: list[int] = field(default_factory=list)
     """Tokens generated so far; whoever reads the answer puts them in."""
 
@@ -65,10 +71,14 @@ class Accounting:
         hash_prompt: see `Hash`; called in a thread.
         special_ids: of the tokenizer.
         sampling: share of the families that is looked at.
+        losses: takes what was possible of each prompt and what became of it; None: nobody could tell.
     """
 
-    def __init__(self, hash_prompt: Hash, *, special_ids: frozenset[int], sampling: float) -> None:
+    def __init__(
+        self, hash_prompt: Hash, *, special_ids: frozenset[int], sampling: float, losses: Losses | None = None
+    ) -> None:
         self.savings = Savings(sampling)
+        self.losses = losses
         self._hash = hash_prompt
         self._borders = border_table(special_ids)
         self._sampling = sampling
@@ -81,7 +91,14 @@ class Accounting:
         self._audit: Comparison | None = None
 
     def admit(
-        self, sent: HashedPrompt, origin: Origin, admission: Admission, *, identity: Identity, model: ModelInfo
+        self,
+        sent: HashedPrompt,
+        origin: Origin,
+        admission: Admission,
+        *,
+        identity: Identity,
+        model: ModelInfo,
+        record: PromptRecord,
     ) -> Receipt | None:
         """Count a request that the engine has just admitted; None: it is not in the sample.
 
@@ -89,16 +106,16 @@ class Accounting:
         """
         normalized = origin.normalized
         self.count_fired(normalized, admission.num_prompt_tokens)
-        if model.cache is None:
+        if model.cache is None or not self._sampling:
             return None
-        is_canonical = normalized.audited is normalized.conversation
+        is_canonical = normalized.audited is normalized.conversation and not origin.rules.lacking
         if is_canonical and not self._is_sampled(sent, identity, model):
             return None
         if self._num_submitted - self._num_done >= MAX_WAITING:
             self.savings.size.dropped_requests += 1
             return None
         receipt = Receipt()
-        self._submit(self._admit, receipt, sent, origin, admission, identity, model)
+        self._submit(self._admit, receipt, sent, origin, admission, identity, model, record)
         return receipt
 
     def count_fired(self, normalized: Normalized, num_prompt_tokens: int) -> None:
@@ -147,14 +164,17 @@ class Accounting:
         admission: Admission,
         identity: Identity,
         model: ModelInfo,
+        record: PromptRecord,
     ) -> None:
         size = self.savings.size
         try:
             audit = self._audit_forms(sent, origin, identity, model)
-            if audit is not None and not self._is_sampled(audit.last, identity, model):
+            best = self._best(sent, audit, origin, identity, model)
+            canonical = audit.last if audit is not None else best.prompt if best is not None else sent
+            if not self._is_sampled(canonical, identity, model):
                 return
             on = self._on_forms(sent, origin, identity, model)
-        except GatewayError:  # without the rules, or with those in audit mode, it could not be sent
+        except GatewayError:  # without the rules, or with others, it could not be sent
             size.uncounted_requests += 1
             return
         if not self._count(on, audit, admission.num_cached_tokens, model):
@@ -162,7 +182,9 @@ class Accounting:
             return
         size.sampled_requests += 1
         size.sampled_prompt_tokens += admission.num_prompt_tokens
-        receipt.on, receipt.audit = on, audit
+        if self.losses is not None and best is not None:
+            self.losses.count(record, admission, self.losses.maximum_of(self._config(model)).admit(best))
+        receipt.on, receipt.audit, receipt.best = on, audit, best
 
     def _on_forms(self, sent: HashedPrompt, origin: Origin, identity: Identity, model: ModelInfo) -> Forms:
         steps = origin.normalized.steps
@@ -175,6 +197,19 @@ class Accounting:
         steps = origin.rules.steps(origin.normalized.conversation, origin.context)
         prompts = [sent, *(self._hash(step.after, identity, model) for step in steps)]
         return Forms.of(prompts, [step.rule for step in steps], self._borders)
+
+    def _best(
+        self, sent: HashedPrompt, audit: Forms | None, origin: Origin, identity: Identity, model: ModelInfo
+    ) -> Best | None:
+        """Take the prompt with all safe rules on; it is rendered only where those that lack make another one of it."""
+        if self.losses is None:
+            return None
+        rules, conversation = origin.rules, origin.normalized.conversation
+        if audit is not None and rules.lacking == rules.audit:
+            return Best.of(sent, audit.last, self._borders)
+        changed = rules.best(conversation, origin.context)
+        best = sent if changed is conversation else self._hash(changed, identity, model)
+        return Best.of(sent, best, self._borders)
 
     def _count(self, on: Forms, audit: Forms | None, num_cached_tokens: int, model: ModelInfo) -> bool:
         self._begin_life(model)
@@ -198,9 +233,11 @@ class Accounting:
             self._on, self._audit, self._epoch = self._comparison(model), None, model.hash_epoch
 
     def _comparison(self, model: ModelInfo) -> Comparison:
+        return Comparison(self._config(model))
+
+    def _config(self, model: ModelInfo) -> PrefixCacheConfig:
         assert model.cache is not None, "checked at admission"
-        config = scaled_pool(model.cache, sampling=self._sampling, max_model_len=model.max_model_len)
-        return Comparison(config)
+        return scaled_pool(model.cache, sampling=self._sampling, max_model_len=model.max_model_len)
 
     def _note(self, forms: Forms, mode: Mode, rule: str | None, saved: int) -> None:
         for fired in forms.rules:
@@ -208,6 +245,8 @@ class Accounting:
         self.savings.credit(rule, mode, saved)
 
     def _end(self, receipt: Receipt) -> None:
+        if self.losses is not None and self.losses.maximum is not None and receipt.best is not None:
+            self.losses.maximum.extend(receipt.best, receipt.answer)
         if receipt.on is None or receipt.on.first.hash_epoch != self._epoch:
             return
         if self._on is not None:

@@ -140,7 +140,16 @@ def run(
         log_config=None,
         timeout_graceful_shutdown=GRACE_SECONDS,  # never needed: when uvicorn begins to wait, all answers have ended
     )
-    server = _Server(config, backend, model_name, keys, grace_seconds, app.state.is_settled, example or _curl_line)
+    server = _Server(
+        config,
+        backend,
+        model_name,
+        keys,
+        grace_seconds,
+        app.state.is_settled,
+        app.state.end_live,
+        example or _curl_line,
+    )
     with suppress(KeyboardInterrupt):  # uvicorn raises the signal again, after it shut down in order
         server.run()
     return 1 if server.engine_failed or not server.started else 0
@@ -157,11 +166,13 @@ class _Server(uvicorn.Server):
         keys: KeyStore,
         grace_seconds: float,
         is_settled: Callable[[], bool],
+        end_live: Callable[[], None],
         example: Callable[[str, str], str],
     ) -> None:
         super().__init__(config)
         self._example = example
         self._is_settled = is_settled
+        self._end_live = end_live
         self.engine_failed = False
         self._grace_seconds = grace_seconds
         self._is_hurried = False
@@ -188,6 +199,7 @@ class _Server(uvicorn.Server):
             listener.close()
         for connection in list(self.server_state.connections):
             connection.shutdown()
+        self._end_live()  # such an answer would never end by itself
         deadline = time.monotonic() + self._grace_seconds
         # An event that a signal's handler sets would not wake the loop.
         while self.server_state.tasks and not self._is_hurried and time.monotonic() < deadline:  # noqa: ASYNC110 -- see above

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import orjson
 
 from gateway.conversation import Conversation
 from gateway.errors import InvalidRequestError
 from gateway.normalize.head_memo import HeadMemo
-from gateway.normalize.rule import Apply, Context, Mode, Params, Rule
+from gateway.normalize.rule import Apply, Context, Mode, Params, Rule, RuleClass
 from gateway.normalize.run import KnownHead, Runnable, Runner, Step
 
 
@@ -48,16 +49,21 @@ class RuleSet:
     Attributes:
         on: names of those that are on.
         audit: names of those in audit mode.
+        lacking: names of the safe ones that are not on.
     """
 
     def __init__(self, rules: Sequence[tuple[Rule, Params, Mode]], memo: HeadMemo[KnownHead]) -> None:
-        """Build the rules.
+        """Build the rules; safe ones that are off are taken to know what they would do.
 
         Raises: InvalidRequestError: a parameter is wrong.
         """
-        built = [(rule, rule.build(params), params, mode) for rule, params, mode in rules]
         self.on = frozenset(rule.name for rule, _, mode in rules if mode is Mode.ON)
         self.audit = frozenset(rule.name for rule, _, mode in rules if mode is Mode.AUDIT)
+        safe = frozenset(rule.name for rule, _, _ in rules if rule.rule_class is RuleClass.SAFE)
+        self.lacking = safe - self.on
+        self._best = [(rule, params) for rule, params, _ in rules if rule.name in self.on | safe]
+        self._memo = memo
+        built = [(rule, rule.build(params), params, mode) for rule, params, mode in rules if mode is not Mode.OFF]
         self._run_all = _runner([(rule, apply, params) for rule, apply, params, _ in built], memo)
         self._run_on = _runner([(rule, apply, params) for rule, apply, params, mode in built if mode is Mode.ON], memo)
 
@@ -68,6 +74,17 @@ class RuleSet:
     def steps(self, conversation: Conversation, context: Context) -> tuple[Step, ...]:
         """Apply every rule once, those in audit mode too; return what each that fired changed, in order."""
         return self._run_all.run(conversation, context).steps
+
+    def best(self, conversation: Conversation, context: Context) -> Conversation:
+        """Apply the rules that are on and all safe ones; the same object where the safe ones that lack do nothing."""
+        if not self.lacking:
+            return conversation
+        run = self._run_best.run(conversation, context)
+        return conversation if self.lacking.isdisjoint(run.fired) else run.conversation
+
+    @cached_property
+    def _run_best(self) -> Runner:
+        return _runner([(rule, rule.build(params), params) for rule, params in self._best], self._memo)
 
     def normalize(self, conversation: Conversation, context: Context = Context()) -> Normalized:  # noqa: B008 -- frozen
         """Apply every rule once."""
@@ -102,7 +119,11 @@ class RuleRegistry:
         choices = choices or {}
         self.check_names(choices)
         chosen = [(rule, choices.get(rule.name, Choice(rule.default))) for rule in self.rules]
-        wanted = [(rule, _params(rule, choice), choice.mode) for rule, choice in chosen if choice.mode is not Mode.OFF]
+        wanted = [
+            (rule, _params(rule, choice), choice.mode)
+            for rule, choice in chosen
+            if choice.mode is not Mode.OFF or rule.rule_class is RuleClass.SAFE
+        ]
         return RuleSet(wanted, self._memo)
 
     def check_names(self, names: Mapping[str, object]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gateway.admin_wire import SpanQuery
 from gateway.backends.base import BackendUnavailableError, RequestRejectedError
 from gateway.errors import (
     ConflictError,
@@ -10,16 +11,18 @@ from gateway.errors import (
     ModelNotFoundError,
     NotFoundError,
     StorageUnavailableError,
+    TooManyListenersError,
 )
+from gateway.openapi.admin_seen import EVENTS
 from gateway.openapi.admin_stored import ADMIN_STORED, admin_get, admin_operation
-from gateway.openapi.operation import Operation
+from gateway.openapi.operation import Access, Given, Operation
 from gateway.prompts.wire import (
     ActivateBody,
     DiffQuery,
     NewPromptBody,
     PromptsQuery,
+    PromptUsageQuery,
     RetentionBody,
-    SpanQuery,
     VersionBody,
 )
 from gateway.routes.admin_cache import CacheBody
@@ -52,10 +55,20 @@ _PROMPT_VERSIONS = (
     ),
     admin_get("/prompts/{prompt}/diff", "Compare two versions", "Difference", *_CHANGED, query=DiffQuery),
     admin_get("/prompts/{prompt}/statistics", "Who used it", "Object", *_CHANGED, query=SpanQuery),
+    admin_get("/usage/prompts", "List prompts with who used them", "Page", *_CHANGED, query=PromptUsageQuery),
     admin_get("/prompts/{prompt}/drift", "Live traffic that almost matches", "Drift", *_CHANGED),
 )
 
 _GATEWAY = (
+    admin_get("/overview", "See the gateway at a glance", "Overview"),
+    Operation(
+        "GET",
+        "/admin/v1/live",
+        "See the same again and again",
+        Access.ADMIN,
+        {200: Given(EVENTS, "text/event-stream")},
+        (TooManyListenersError,),
+    ),
     admin_get(
         "/requests/{request_id}/blocks", "Show the blocks a request holds", "RequestBlocks", *_ENGINE, NotFoundError
     ),

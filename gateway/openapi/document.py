@@ -12,15 +12,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from gateway.dashboard.session import COOKIE
 from gateway.error_shapes import is_anthropic
 from gateway.errors import (
     AdminDisabledError,
     AuthenticationError,
     BodyTooLargeError,
+    CrossSiteError,
     InvalidRequestError,
     codes_by_status,
 )
 from gateway.openapi.admin_answers import ADMIN_ANSWERS
+from gateway.openapi.admin_seen import ADMIN_SEEN
 from gateway.openapi.answers import ANSWERS, error_schema
 from gateway.openapi.bodies import BODIES, model_name
 from gateway.openapi.operation import Access, Given, Operation
@@ -46,11 +49,13 @@ _ERROR_HEADERS = {401: ("www-authenticate",), 429: ("retry-after",), 503: ("retr
 _ACCESS_ERRORS: dict[Access, tuple[type[Exception], ...]] = {
     Access.EVERYBODY: (),
     Access.KEY: (AuthenticationError,),
-    Access.ADMIN: (AuthenticationError, AdminDisabledError),
+    Access.ADMIN: (AuthenticationError, AdminDisabledError, CrossSiteError),
 }
+_SESSION = "DashboardCookie"
 _SECURITY = {
     Access.KEY.value: {"type": "http", "scheme": "bearer", "description": "Needed once the first API key was made."},
     Access.ADMIN.value: {"type": "http", "scheme": "bearer", "description": "The key in PREFIXGATE_ADMIN_KEY."},
+    _SESSION: {"type": "apiKey", "in": "cookie", "name": COOKIE, "description": "From /dashboard/login."},
 }
 _CONVERTER = re.compile(r":[a-z]+}")
 _PARAMETER = re.compile(r"{(\w+)}")
@@ -71,7 +76,7 @@ def description_route(
 def document(routes: Iterable[BaseRoute], operations: Sequence[Operation], *, model: str | None) -> Json:
     """Describe those of the operations that are served, and the description itself."""
     served = {*served_operations(routes), ("GET", PATH)}
-    schemas: dict[str, Schema] = {"ModelName": model_name(model), **BODIES, **ANSWERS, **ADMIN_ANSWERS}
+    schemas: dict[str, Schema] = {"ModelName": model_name(model), **BODIES, **ANSWERS, **ADMIN_ANSWERS, **ADMIN_SEEN}
     paths: dict[str, Json] = {}
     for operation in operations:
         if (operation.method, operation.path) in served:
@@ -100,7 +105,8 @@ def _describe(operation: Operation, schemas: dict[str, Schema]) -> Json:
     errors = [*operation.errors, *_ACCESS_ERRORS[operation.access]]
     described: Json = {"summary": operation.summary, "parameters": list(_parameters(operation))}
     if operation.access is not Access.EVERYBODY:
-        described["security"] = [{operation.access.value: []}]
+        ways = [operation.access.value, *([_SESSION] if operation.access is Access.ADMIN else [])]
+        described["security"] = [{way: []} for way in ways]
     if operation.body is not None:
         errors += [InvalidRequestError, BodyTooLargeError]
         described["requestBody"] = _body(operation.body, schemas)
@@ -145,12 +151,15 @@ def _body(body: Schema | type[BaseModel], schemas: dict[str, Schema]) -> Json:
 
 
 def _given(given: Given) -> Json:
+    described: Json = {"description": "The answer", "headers": _headers(given.headers)}
+    if given.schema is None:
+        return described
     content: Json = {given.media_type: {"schema": given.schema}}
     if given.stream is not None:
         told = f"The data of each event is a {given.stream}, or an error in its place."
         event = {"type": "object", "required": ["data"], "properties": {"event": TEXT, "data": TEXT}}
         content["text/event-stream"] = {"schema": event | {"description": told}}
-    return {"description": "The answer", "headers": _headers(given.headers), "content": content}
+    return described | {"content": content}
 
 
 def _errors(path: str, errors: Sequence[type[Exception]]) -> dict[str, Json]:

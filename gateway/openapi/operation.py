@@ -23,7 +23,8 @@ class Access(Enum):
 class Given:
     """An answer that is no error."""
 
-    schema: Schema
+    schema: Schema | None
+    """None: it has no body."""
     media_type: str = "application/json"
     stream: str | None = None
     """The schema of what comes as server-sent events instead, where the client asks for a stream."""

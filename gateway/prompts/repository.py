@@ -131,6 +131,16 @@ async def load_versions(connection: AsyncConnection, prompt_ids: Sequence[str]) 
     return [_version(row) for row in await connection.execute(query)]
 
 
+async def load_active_versions(connection: AsyncConnection, prompt_ids: Sequence[str]) -> dict[str, PromptVersion]:
+    """Return the version in force of each of some prompts, by prompt."""
+    query = (
+        select(PROMPT_VERSIONS)
+        .join(PROMPTS, PROMPTS.c.id == PROMPT_VERSIONS.c.prompt_id)
+        .where(PROMPTS.c.id.in_(prompt_ids), PROMPT_VERSIONS.c.version == PROMPTS.c.active_version)
+    )
+    return {version.prompt_id: version for version in map(_version, await connection.execute(query))}
+
+
 def _name_taken(name: str) -> ConflictError:
     return ConflictError(
         f"name: got {shown(name)}, wanted one that this tenant has not registered yet; or add a version to that prompt",

@@ -19,6 +19,8 @@ from gateway.prompts.versions import Retention
 logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.2
+EXPIRED = "its retention has expired"
+"""Why a prompt that was to be pinned is not, where that is as it should be."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,7 +163,7 @@ class Warmer:
             await self._backend.end_priority(prompt.handle)
         if not retention.pin or has_expired:
             await self._backend.unpin(prompt.handle)
-            return WarmState("warm", "its retention has expired" if has_expired else None, warmed.num_cached_tokens)
+            return WarmState("warm", EXPIRED if has_expired else None, warmed.num_cached_tokens)
         outcome = await self._backend.pin(prompt.handle, hashed)
         detail = None if outcome.refusal is None else refusal_text(outcome)
         return WarmState("warm", detail, warmed.num_cached_tokens, pinned=outcome.refusal is None)
@@ -217,7 +219,7 @@ class Warmer:
             expires_at, state = prompt.retention.expires_at, self.state(prompt.handle)
             if expires_at is not None and expires_at <= now and state.pinned:
                 await self._backend.unpin(prompt.handle)
-                self._states[prompt.handle] = WarmState("warm", "its retention has expired", state.num_cached_tokens)
+                self._states[prompt.handle] = WarmState("warm", EXPIRED, state.num_cached_tokens)
 
     def _in_order(self) -> Sequence[WarmPrompt]:
         """Pinned ones first, then by priority."""

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import orjson
 from pydantic import AfterValidator, Field
 
-from gateway.admin_wire import Body, Moment, Name, NewName, PageQuery, future, iso_time
+from gateway.admin_wire import Body, Moment, Name, NewName, PageQuery, SpanQuery, future, iso_time
 from gateway.prompts.compiler import source_of
 from gateway.prompts.drift import Variant
 from gateway.prompts.operator import Draft
@@ -91,11 +91,8 @@ class DiffQuery(Body):
     new: Annotated[VersionNumber, Field(alias="to")]
 
 
-class SpanQuery(Body):
-    """`GET /prompts/{id}/statistics`; by default the last day."""
-
-    since: Moment | None = None
-    until: Moment | None = None
+class PromptUsageQuery(PromptsQuery, SpanQuery):
+    """`GET /usage/prompts`; by default the last day."""
 
 
 def prompt_json(prompt: Prompt, state: WarmState | None) -> Json:

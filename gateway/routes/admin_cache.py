@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from gateway.admin_wire import Body, author_of, read_body
 from gateway.backends.base import Backend
-from gateway.routes.snapshot import snapshot_in_time
+from gateway.backends.snapshot import snapshot_in_time
 from gateway.storage.audit import Author, audited
 from gateway.storage.store import Store
 

@@ -5,15 +5,22 @@ from __future__ import annotations
 import asyncio
 import time
 
+import orjson
 from fastapi import APIRouter
 from starlette.requests import Request
 
-from gateway.admin_wire import author_of, iso_time, page_body, read_body, read_query
-from gateway.errors import InvalidRequestError, NotFoundError, shown
-from gateway.prompts.difference import unified_diff
+from gateway.admin_wire import SpanQuery, author_of, iso_time, page_body, read_body, read_query
+from gateway.conversation_diff import unified_diff
+from gateway.errors import NotFoundError, shown
 from gateway.prompts.operator import PromptOperator
-from gateway.prompts.repository import find_prompt, find_version, list_prompts, load_versions
-from gateway.prompts.statistics import prompt_statistics
+from gateway.prompts.repository import (
+    find_prompt,
+    find_version,
+    list_prompts,
+    load_active_versions,
+    load_versions,
+)
+from gateway.prompts.statistics import prompt_statistics, usage_by_prompt
 from gateway.prompts.versions import Prompt
 from gateway.prompts.wire import (
     ActivateBody,
@@ -21,8 +28,8 @@ from gateway.prompts.wire import (
     Json,
     NewPromptBody,
     PromptsQuery,
+    PromptUsageQuery,
     RetentionBody,
-    SpanQuery,
     VersionBody,
     drift_json,
     prompt_json,
@@ -33,6 +40,7 @@ from gateway.storage.request_log import RequestLog
 from gateway.storage.tenants import find_tenant
 
 _DAY_SECONDS = 86400.0
+_UNUSED = {"num_requests": 0, "num_hits": 0, "num_cached_tokens": 0, "num_saved_tokens": 0, "last_used_at": None}
 
 
 def add_prompt_routes(router: APIRouter, prompts: PromptOperator, log: RequestLog) -> None:
@@ -114,32 +122,49 @@ def _add_reading_routes(router: APIRouter, prompts: PromptOperator) -> None:
         async with prompts.database.read() as connection:
             found = await find_prompt(connection, prompt)
             old, new = [await find_version(connection, found, number) for number in (query.old, query.new)]
-        lines = await asyncio.to_thread(
+        diff = await asyncio.to_thread(
             unified_diff,
-            old.canonical,
-            new.canonical,
+            orjson.loads(old.canonical),
+            orjson.loads(new.canonical),
             old_name=f"{found.name} v{old.version}",
             new_name=f"{found.name} v{new.version}",
         )
-        return {"id": found.id, "from": old.version, "to": new.version, "diff": "\n".join(lines)}
+        return {"id": found.id, "from": old.version, "to": new.version, "diff": diff}
 
 
 def _add_usage_routes(router: APIRouter, prompts: PromptOperator, log: RequestLog) -> None:
     @router.get("/prompts/{prompt}/statistics")
     async def statistics(request: Request, prompt: str) -> Json:
-        query = read_query(request, SpanQuery)
-        until = query.until.timestamp() if query.until else time.time()
-        since = query.since.timestamp() if query.since else until - _DAY_SECONDS
-        if since >= until:
-            raise InvalidRequestError(
-                f"since: got {iso_time(since)}, wanted a time before until ({iso_time(until)})", param="since"
-            )
+        since, until = read_query(request, SpanQuery).bounds(time.time())
         async with prompts.database.read() as connection:
             found = await find_prompt(connection, prompt)
         await log.flush()
         sums = await prompt_statistics(prompts.database, found.id, since=since, until=until)
         span = {"since": iso_time(since), "until": iso_time(until)}
         return {"id": found.id, **span, **sums, "last_used_at": iso_time(sums["last_used_at"])}
+
+    @router.get("/usage/prompts")
+    async def usage(request: Request) -> Json:
+        """List prompts with their version in force and who used them, all that a table of prompts shows."""
+        query = read_query(request, PromptUsageQuery)
+        since, until = query.bounds(time.time())
+        await log.flush()
+        async with prompts.database.read() as connection:
+            tenant_id = None if query.tenant is None else (await find_tenant(connection, query.tenant)).id
+            page = await list_prompts(connection, query.span, tenant_id=tenant_id, with_retired=query.retired)
+            versions = await load_active_versions(connection, [entry.id for entry in page.entries])
+        used = await usage_by_prompt(prompts.database, since=since, until=until)
+        rows = []
+        for entry in page.entries:
+            sums = used.get(entry.id, _UNUSED)
+            version = versions.get(entry.id)
+            rows.append(
+                prompt_json(entry, prompts.state(entry))
+                | {"active": None if version is None else version_json(version)}
+                | {**sums, "last_used_at": iso_time(sums["last_used_at"])}
+                | {"num_drifted_requests": sum(variant.count for variant in prompts.registry.drift(entry))}
+            )
+        return page_body(rows, page.next_cursor) | {"since": iso_time(since), "until": iso_time(until)}
 
     @router.get("/prompts/{prompt}/drift")
     async def drift(prompt: str) -> Json:

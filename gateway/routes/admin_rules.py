@@ -58,6 +58,7 @@ def add_rule_routes(router: APIRouter, modes: RuleModes, settings: RuleSettings,
                 "version": rule.version,
                 "class": rule.rule_class.value,
                 "default": rule.default.value,
+                "audit_params": dict(rule.audit_params),
                 **_choice(resolved[rule.name]),
             }
             for rule in modes.registry.rules

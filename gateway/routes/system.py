@@ -10,11 +10,11 @@ from starlette.routing import BaseRoute, Route
 
 from gateway.auth import Authenticator
 from gateway.backends.base import Backend, BackendSnapshot, BackendUnavailableError
+from gateway.backends.snapshot import snapshot_in_time
 from gateway.errors import ModelNotFoundError, shown
 from gateway.metrics import GatewayMetrics
 from gateway.prompts.warming import Warmer
 from gateway.routes.probes import Probes, json_response
-from gateway.routes.snapshot import snapshot_in_time
 
 
 class SystemRoutes:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from operator import add
 from typing import Any, Protocol
 
-from sqlalchemy import Table, cast, func, select
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import cast, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from gateway.storage.adding import upsert_adding
 from gateway.storage.database import Database
 from gateway.storage.tables import REQUEST_HOURS
 
@@ -50,10 +50,9 @@ async def add_to_hours(connection: AsyncConnection, entries: Sequence[Counted]) 
         key = (int(entry.created_at) // HOUR_SECONDS * HOUR_SECONDS, entry.tenant_id, _served(entry))
         values = _values(entry)
         sums[key] = [*map(add, sums[key], values)] if key in sums else [*values]
-    # Sorted, so that two gateways lock the rows in the same order.
     rows = [dict(zip(_COLUMNS, (*key, *values), strict=True)) for key, values in sorted(sums.items())]
     if rows:
-        await connection.execute(_upsert(connection, REQUEST_HOURS), rows)
+        await connection.execute(upsert_adding(connection, REQUEST_HOURS), rows)
 
 
 async def history(database: Database, span: HistorySpan) -> Sequence[dict[str, Any]]:
@@ -92,10 +91,3 @@ def _values(entry: Counted) -> tuple[float, ...]:
         entry.first_token_seconds or 0.0,
         entry.total_seconds,
     )
-
-
-def _upsert(connection: AsyncConnection, table: Table) -> Any:
-    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
-    statement = dialect.insert(table)
-    added = {c.name: c + statement.excluded[c.name] for c in table.columns if c.name not in _KEY}
-    return statement.on_conflict_do_update(index_elements=_KEY, set_=added)

@@ -24,6 +24,7 @@ from gateway.request_entry import RequestEntry
 from gateway.storage.database import Database
 from gateway.storage.ending import end_tasks
 from gateway.storage.history import add_to_hours
+from gateway.storage.minutes import Minutes, add_to_minutes
 from gateway.storage.retention import Retention, prune
 from gateway.storage.tables import REQUESTS
 
@@ -39,9 +40,10 @@ _MAX_MODEL_CHARS = 200
 
 
 class RequestLog:
-    """The only writer of the request log and of its hourly sums.
+    """The only writer of the request log and of the sums by hour and minute.
 
     Attributes:
+        minutes: takes what follows from no row.
         num_written: rows so far.
         num_dropped: rows that were never written.
         keeps_content: whether bodies and answers may be recorded.
@@ -62,6 +64,7 @@ class RequestLog:
         self.num_written = 0
         self.num_dropped = 0
         self.keeps_content = keeps_content
+        self.minutes = Minutes(database, clock)
         self._database = database
         self.retention = retention
         self._max_waiting_rows = max_waiting_rows
@@ -113,6 +116,8 @@ class RequestLog:
         async with self._flushing:
             for _ in range(-(-len(self._waiting) // _BATCH_ROWS)):
                 await self._write_batch()
+            if self.minutes.num_waiting:
+                await self._commit([])
 
     async def _write_on(self) -> None:
         prune_at, is_up = 0.0, True
@@ -149,10 +154,7 @@ class RequestLog:
         """
         refused: list[Exception] = []
         try:
-            rows = [_row(entry) for entry in batch]
-            async with self._database.write() as connection:
-                await self._insert(connection, rows)
-                await add_to_hours(connection, batch)
+            await self._commit(batch)
             self.num_written += len(batch)
         except StorageUnavailableError:
             raise
@@ -166,6 +168,16 @@ class RequestLog:
             self._waiting.popleft()
             self._waiting_chars -= entry.num_chars
         return refused
+
+    async def _commit(self, batch: Sequence[RequestEntry]) -> None:
+        """Write rows and all that is summed of them in one transaction: no sum differs from its rows."""
+        rows = [_row(entry) for entry in batch]
+        with self.minutes.taken() as added:
+            async with self._database.write() as connection:
+                if rows:
+                    await self._insert(connection, rows)
+                await add_to_hours(connection, batch)
+                await add_to_minutes(connection, batch, added)
 
     async def _insert(self, connection: AsyncConnection, rows: Sequence[dict[str, object]]) -> None:
         """Hand rows to the driver as they are: converted column by column a row takes twice as long."""
@@ -191,6 +203,7 @@ def _row(entry: RequestEntry) -> dict[str, object]:
         "error": entry.error,
         "finish_reason": entry.finish_reason,
         "is_stream": entry.is_stream,
+        "prepare_seconds": entry.prepare_seconds,
         "queue_seconds": entry.queue_seconds,
         "first_token_seconds": entry.first_token_seconds,
         "total_seconds": entry.total_seconds,

@@ -27,6 +27,7 @@ class Store:
         ring: API keys, for requests.
         watcher: keeps the ring as the database is.
         log: what requests came.
+        minutes: what is summed by the minute.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Store:
         self._refreshes: list[Callable[[], Awaitable[None]]] = [self.ring.refresh]
         self.watcher = ChangeWatcher(database, self.refresh, poll_seconds=poll_seconds)
         self.log = RequestLog(database, retention, keeps_content=keeps_content)
+        self.minutes = self.log.minutes
 
     def keep_fresh(self, refresh: Callable[[], Awaitable[None]]) -> None:
         """Have something read again whenever the database may have changed; called before the start."""

@@ -6,13 +6,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
 
-from fastapi import APIRouter, Depends, FastAPI, Header
+from fastapi import APIRouter, Depends, FastAPI
 from starlette.routing import Route
 
 from gateway.accounting.accounting import Accounting
 from gateway.auth import Authenticator, KeyStore, NoKeys
+from gateway.dashboard.access import AdminAccess
+from gateway.dashboard.routes import Dashboard
+from gateway.dashboard.session import Sessions
 from gateway.direct import DirectApp
 from gateway.dry_run import DryRun
 from gateway.explain.report import MissReports
@@ -25,29 +27,38 @@ from gateway.normalize.registry import RuleRegistry
 from gateway.normalize.rule import Mode, RuleClass
 from gateway.normalize.rules import built_in_rules
 from gateway.openapi.admin import ADMIN
+from gateway.openapi.dashboard import DASHBOARD
 from gateway.openapi.document import description_route
 from gateway.openapi.endpoints import PROXIED
+from gateway.overview import Overview
 from gateway.reception import Reception
 from gateway.rendering import PromptRenderer
+from gateway.routes.admin_changes import add_changes_route
 from gateway.routes.admin_explain import add_explain_route
 from gateway.routes.admin_keys import add_key_routes, add_tenant_routes
 from gateway.routes.admin_limits import add_limit_routes
+from gateway.routes.admin_losses import add_losses_route
 from gateway.routes.admin_normalize import add_normalize_route
+from gateway.routes.admin_overview import add_overview_routes, live_overview
 from gateway.routes.admin_requests import add_request_routes
 from gateway.routes.admin_rules import add_rule_routes
 from gateway.routes.admin_savings import add_savings_route
+from gateway.routes.admin_series import add_series_route
+from gateway.routes.admin_usage import add_usage_route
 from gateway.settings import Settings
 from gateway.storage.limit_settings import LimitSettings
 from gateway.storage.rule_settings import RuleSettings
 from gateway.storage.store import Store
+from gateway.stored_changes import StoredChanges
 from gateway.template import ChatTemplate
 from gateway.threads import PromptThreads
 from gateway.tokenizer import Tokenizer
 from gateway.tools.template import with_tools
 from gateway.upstream.admin import add_upstream_route
+from gateway.upstream.behind import UpstreamsBehind
 from gateway.upstream.books import Books
 from gateway.upstream.chat import INLINE_BYTES, UpstreamIngress
-from gateway.upstream.endpoints import ENDPOINTS
+from gateway.upstream.endpoints import ENDPOINTS, READ_FORMS
 from gateway.upstream.foresight import Foresight, upstream_model
 from gateway.upstream.metrics import PredictionMetrics, UpstreamMetrics
 from gateway.upstream.pool import Timeouts, UpstreamPool
@@ -89,13 +100,8 @@ def create_upstream_app(
     authenticator = Authenticator(keys, host=settings.host, admin_key=settings.admin_key)
     threads, modes = PromptThreads(from_bytes=INLINE_BYTES), RuleModes(rules or upstream_rules())
     limit_book = LimitBook(settings.default_limits)
-    reception = Reception(
-        authenticator,
-        Limiter(limit_book, note_refusal=metrics.gateway.count_limited),
-        metrics.gateway,
-        threads,
-        store.log if store else None,
-    )
+    limiter = Limiter(limit_book, note_refusal=metrics.gateway.count_limited)
+    reception = Reception(authenticator, limiter, metrics.gateway, threads, store.log if store else None)
     ingress = UpstreamIngress(modes, threads, TurnMemory(max_bytes=settings.turn_memory))
     tokenizing, model = PromptThreads(), upstream_model(len(pool.upstreams))
     renderer, books = None, None
@@ -111,14 +117,20 @@ def create_upstream_app(
         reports = MissReports(foresight, books.records, tokenizer, modes, shows_content=settings.store_content)
     services = ProxyServices(reception, pool, ingress, metrics, books)
     direct = [Route(endpoint.route, Relay(services, endpoint), methods=["POST"]) for endpoint in ENDPOINTS]
-    routes = UpstreamSystemRoutes(pool, authenticator, metrics).routes()
-    admin = _admin_router(authenticator, modes, limit_book, store)
+    dashboard = Dashboard(authenticator, Sessions(settings.admin_key), store)
+    routes = [*UpstreamSystemRoutes(pool, authenticator, metrics).routes(), *dashboard.routes()]
+    admin = _admin_router(dashboard.access, modes, limit_book, limiter, store)
     add_normalize_route(admin, DryRun(modes, renderer), lambda: model)
     add_upstream_route(admin, pool, books.foresight if books else None)
     if books is not None:
         add_explain_route(admin, reports, books.recent)
         add_savings_route(admin, accounting)
-    routes.append(description_route([*direct, *routes, *admin.routes], (*PROXIED, *ADMIN)))
+    overview = Overview(
+        UpstreamsBehind(pool), metrics.gateway, savings=books.accounting.savings if books else None, store=store
+    )
+    live = live_overview(overview)
+    add_overview_routes(admin, overview, live, dashboard.access.let_in)
+    routes.append(description_route([*direct, *routes, *admin.routes], (*PROXIED, *ADMIN, *DASHBOARD)))
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -126,8 +138,11 @@ def create_upstream_app(
             await store.start()
         try:
             await pool.start()
+            overview.start()
             yield
         finally:
+            live.stop()
+            await overview.stop()
             await pool.close()
             threads.close()
             tokenizing.close()
@@ -137,6 +152,7 @@ def create_upstream_app(
                 await store.stop()
 
     app = DirectApp(direct, routes, admin, metrics=metrics.gateway, lifespan=lifespan)
+    app.state.end_live = live.stop
     app.state.is_settled = lambda: True
     return app
 
@@ -164,22 +180,22 @@ def upstream_rules() -> RuleRegistry:
 
 
 def _admin_router(
-    authenticator: Authenticator, modes: RuleModes, limit_book: LimitBook, store: Store | None
+    access: AdminAccess, modes: RuleModes, limit_book: LimitBook, limiter: Limiter, store: Store | None
 ) -> APIRouter:
     """Build the routes of the admin API that need no engine."""
-
-    async def check_key(authorization: Annotated[str | None, Header()] = None) -> None:
-        authenticator.check_admin(authorization)
-
-    router = APIRouter(prefix="/admin/v1", dependencies=[Depends(check_key)])
+    router = APIRouter(prefix="/admin/v1", dependencies=[Depends(access.check)])
     if store is not None:
         rules = RuleSettings(store.database, modes)
         store.keep_fresh(rules.refresh)
         limits = LimitSettings(store.database, limit_book)
         store.keep_fresh(limits.refresh)
+        add_usage_route(router, store, limiter)
         add_tenant_routes(router, store)
+        add_losses_route(router, None, store)  # what an upstream's cache could have given, nobody knows here
         add_key_routes(router, store)
         add_request_routes(router, store)
+        add_series_route(router, store)
+        add_changes_route(router, store, StoredChanges(modes, READ_FORMS))
         add_rule_routes(router, modes, rules, store)
         add_limit_routes(router, limits, store)
     return router

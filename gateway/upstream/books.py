@@ -50,7 +50,8 @@ class Books:
             return
         self.foresight.learn(foreseen, completion_id, reported, reader.num_prompt_tokens)
         entry.reasons = _reasons(foreseen, reported)
-        self._note_record(arrival, origin, foreseen, completion_id)
+        record = _record_of(arrival, origin, foreseen, completion_id)
+        self.records.note(record)
         prediction = foreseen.prediction
         # By whole blocks and without answers, as the caches that it is compared with.
         cached = prediction.num_tokens
@@ -62,26 +63,26 @@ class Books:
             Admission(len(prediction.prompt.token_ids), cached, {}, main_reason(foreseen, reported)),
             identity=arrival.identity,
             model=self.foresight.model_info(),
+            record=record,
         )
         if receipt is not None:
             self.accounting.end(receipt)
 
-    def _note_record(self, arrival: Arrival, origin: Origin, foreseen: Foreseen, completion_id: str) -> None:
-        conversation = origin.normalized.conversation
-        explanation = foreseen.prediction.explanation
-        self.records.note(
-            PromptRecord(
-                completion_id=completion_id,
-                request_id=arrival.entry.request_id,
-                tenant_id=arrival.entry.tenant_id,
-                route=arrival.entry.endpoint,
-                num_prompt_tokens=explanation.num_prompt_tokens,
-                num_common_tokens=explanation.num_common_tokens,
-                roles=tuple(message.role for message in conversation.messages),
-                tool_names=tuple(str(tool["function"]["name"]) for tool in conversation.tools),
-                rendered=foreseen.rendered,
-            )
-        )
+
+def _record_of(arrival: Arrival, origin: Origin, foreseen: Foreseen, completion_id: str) -> PromptRecord:
+    conversation = origin.normalized.conversation
+    explanation = foreseen.prediction.explanation
+    return PromptRecord(
+        completion_id=completion_id,
+        request_id=arrival.entry.request_id,
+        tenant_id=arrival.entry.tenant_id,
+        route=arrival.entry.endpoint,
+        num_prompt_tokens=explanation.num_prompt_tokens,
+        num_common_tokens=explanation.num_common_tokens,
+        roles=tuple(message.role for message in conversation.messages),
+        tool_names=tuple(str(tool["function"]["name"]) for tool in conversation.tools),
+        rendered=foreseen.rendered,
+    )
 
 
 def main_reason(foreseen: Foreseen, num_reported: int | None) -> Reason:

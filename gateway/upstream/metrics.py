@@ -32,14 +32,25 @@ class UpstreamMetrics(Collector):
         key = (upstream, status)
         self._num_answers[key] = self._num_answers.get(key, 0) + 1
 
-    def count_tokens(self, reader: AnswerReader) -> None:
-        """Count what an answer told; what it did not tell is no 0."""
+    def count_tokens(self, reader: AnswerReader, first_token_seconds: float | None) -> None:
+        """Count what an answer told; what it did not tell is no 0.
+
+        Args:
+            reader: of the complete answer.
+            first_token_seconds: from the arrival of the request to the first bytes; None: it did not come in pieces.
+        """
         if reader.num_prompt_tokens is None:
             self._num_untold += 1
             return
         self.gateway.prompt_tokens.inc(reader.num_prompt_tokens)
         self.gateway.cached_tokens.inc(reader.num_cached_tokens or 0)
         self.gateway.generated_tokens.inc(reader.num_output_tokens or 0)
+        if first_token_seconds is not None and reader.num_cached_tokens is not None:
+            self.gateway.observe_first_token(
+                first_token_seconds,
+                num_prompt_tokens=reader.num_prompt_tokens,
+                num_cached_tokens=reader.num_cached_tokens,
+            )
 
     def collect(self) -> Iterator[Metric]:
         """Yield the series."""

@@ -144,6 +144,7 @@ class Relay:
         books = services.books if self._endpoint.generates else None
         # The prompt is tokenized while the upstream already works.
         looking = None if books is None else books.look(task.arrival, task.outgoing, order[0].name)
+        task.entry.prepare_seconds = services.reception.clock() - task.arrival.arrived_at
         try:
             with order[0].working():
                 sent = await services.pool.send(order, "POST", self._endpoint.route, headers, task.outgoing.body)
@@ -236,7 +237,7 @@ class Relay:
             return
         task.settle(reader)
         if self._endpoint.generates:
-            self._services.metrics.count_tokens(reader)
+            self._services.metrics.count_tokens(reader, task.entry.first_token_seconds)
             if self._services.books is not None:
                 self._services.books.note(task.arrival, task.outgoing, task.foreseen, reader)
         if task.outgoing.next_turn is not None and reader.finish_reason is not None:

@@ -18,6 +18,7 @@ from gateway.backends.base import Admission, GenerationRequest
 from gateway.backends.control import HashedPrompt
 from gateway.conversation import Conversation, map_texts
 from gateway.errors import InvalidRequestError
+from gateway.explain.records import PromptRecord
 from gateway.model_files import ModelFiles
 from gateway.normalize.registry import Normalized, RuleRegistry
 from gateway.normalize.rule import Context, Mode, Rule, RuleClass
@@ -331,8 +332,10 @@ async def test_requests_that_cannot_be_looked_at_are_told_apart_from_those_that_
     chat = Conversation(())
     normalized = Normalized(chat, ("header",), chat, steps=(Step("header", chat, chat),))
     origin = Origin(normalized, RuleRegistry([]).rule_set(), Context())
+    record = PromptRecord("chatcmpl-1", "r1", "a", PATH, 20, 0, (), ())
     for _ in range(MAX_WAITING + 3):
-        accounting.admit(sent, origin, Admission(20, 0, {}, "never_cached"), identity=Identity("a"), model=model)
+        admission = Admission(20, 0, {}, "never_cached")
+        accounting.admit(sent, origin, admission, identity=Identity("a"), model=model, record=record)
     free.set()
     await accounting.settle()
     report = accounting.savings.report()

@@ -24,6 +24,7 @@ ERRORS: dict[type[Exception], tuple[int, str, str | None, str]] = {
     errors.ContextLengthError: (400, INVALID, "context_length_exceeded", INVALID),
     errors.AuthenticationError: (401, "authentication_error", "invalid_api_key", "authentication_error"),
     errors.AdminDisabledError: (403, "permission_error", "admin_disabled", "permission_error"),
+    errors.CrossSiteError: (403, "permission_error", "cross_site", "permission_error"),
     errors.ModelNotAllowedError: (403, "permission_error", "model_not_allowed", "permission_error"),
     errors.ModelNotFoundError: (404, INVALID, "model_not_found", "not_found_error"),
     errors.NotFoundError: (404, INVALID, "not_found", "not_found_error"),

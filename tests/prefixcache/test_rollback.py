@@ -110,8 +110,8 @@ def test_failure_at_any_call_leaves_all_counts_right(action, max_shared_ratio):
     for num_calls in count():
         cache, table = busy_cache(max_shared_ratio)
         fuse = Fuse(num_calls)
-        take_away = fuse_everything(cache, fuse)
         before = cache.snapshot()
+        take_away = fuse_everything(cache, fuse)
         held = list(table.block_ids)
         with suppress(MemoryError):
             assert action(cache, table) is not None

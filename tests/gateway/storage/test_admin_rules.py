@@ -40,6 +40,16 @@ async def test_mode_changes_for_the_next_request_and_back(gateway: Gateway) -> N
     assert actions == ["rule.clear", "rule.set", "rule.set"]
 
 
+async def test_what_audit_mode_assumes_is_listed_and_can_be_turned_on(gateway: Gateway) -> None:
+    listed = (await gateway.admin.get("/rules")).json()["data"]
+    assumed = {rule["name"]: rule["audit_params"] for rule in listed if rule["audit_params"]}
+    assert assumed == {"relocate_volatile": {"kinds": ["clock", "uuid", "hex_id", "counter"]}}
+    answer = await gateway.admin.put(
+        "/rules/relocate_volatile", json={"mode": "on", "params": assumed["relocate_volatile"]}
+    )
+    assert answer.status_code == 200, answer.text
+
+
 async def test_mode_holds_for_one_tenant_and_one_route(gateway: Gateway) -> None:
     mine, theirs = await gateway.make_key("acme"), await gateway.make_key("other")
     await gateway.admin.put("/rules/*", json={"mode": "off", "tenant": "acme", "route": "/v1/chat/completions"})

@@ -70,8 +70,20 @@ async def test_first_chat_finds_the_prompt_cached_and_counts_for_it(gateway: Gat
     assert (statistics["num_requests"], statistics["num_hits"]) == (2, 1)
     assert (statistics["num_cached_tokens"], statistics["share_of_requests"]) == (cached(answer), 2 / 3)
     assert statistics["last_used_at"] > row["created_at"]
+    unused = await register(gateway, "unused")
+    used, other = (await gateway.admin.get("/usage/prompts")).json()["data"]
+    assert (used["id"], used["active"]) == (made["id"], made["versions"][0])
+    assert (used["num_requests"], used["num_hits"], used["num_cached_tokens"]) == (2, 1, cached(answer))
+    assert (used["num_saved_tokens"], used["last_used_at"]) == (cached(answer), statistics["last_used_at"])
+    assert (other["id"], other["num_requests"], other["num_saved_tokens"]) == (unused["id"], 0, 0)
+    refused = await gateway.admin.get("/usage/prompts", params={"since": row["created_at"], "until": row["created_at"]})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "since")
     before = (await gateway.admin.get("/prompts/support/statistics", params={"until": row["created_at"]})).json()
     assert (before["num_requests"], before["share_of_requests"], before["last_used_at"]) == (0, None, None)
+    again, size = await chat(gateway), made["versions"][0]["num_tokens"]
+    assert cached(again) > size, "the question behind the prompt is cached as well, which is not the prompt's merit"
+    used = (await gateway.admin.get("/usage/prompts")).json()["data"][0]
+    assert used["num_saved_tokens"] == cached(answer) + size
 
 
 async def test_chat_names_a_prompt_and_fills_its_slots(gateway: Gateway) -> None:

@@ -149,6 +149,8 @@ async def test_why_a_chat_missed_is_in_the_request_log(files: ModelFiles, tmp_pa
     assert rows[0]["reasons"]["hit"] >= upstream.cached[1] // 16 > 0
     assert set(rows[1]["reasons"]) == {"never_cached"}
     assert (failed["status"], failed["completion_id"]) == (400, None)
+    assert 0 < rows[0]["prepare_seconds"] < rows[0]["total_seconds"]
+    assert failed["prepare_seconds"] is None
 
 
 async def test_what_rules_saved_is_counted(files: ModelFiles) -> None:

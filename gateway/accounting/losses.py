@@ -1,0 +1,176 @@
+"""Sums of what was lost between the possible and the actual, by reason and by region, and the requests that lost most.
+
+For each request possible - lost = cached. What is cached beyond the possible has a sum of its own, so all of them only
+grow.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from heapq import nlargest
+from typing import Protocol
+
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from gateway.accounting.maximum import Maximum, Possible
+from gateway.backends.base import Admission
+from gateway.explain.places import Kind
+from gateway.explain.records import PromptRecord
+from prefixcache.interface import PrefixCacheConfig, Reason
+from prefixcache.reasons import main_reason
+
+RULE_OFF = "rule_off"
+"""A reason: a safe rule that is not on would have brought it."""
+UNEXPLAINED = "unexplained"
+"""A reason: the engine says that nothing was missing, or more was there than a cache of this traffic could have."""
+UNKNOWN = "unknown"
+"""A region."""
+
+MAX_MISSES = 1000
+_NOTHING_MISSED = frozenset({Reason.HIT, Reason.COPIED, Reason.SHARE_CAP})
+_TEXT_REASONS = frozenset({Reason.NEVER_CACHED, Reason.DIVERGED, Reason.BELOW_MIN_REUSE, Reason.COPIED})
+"""Reasons that another text could have changed."""
+
+
+class MinuteSums(Protocol):
+    """Where sums are kept by the minute."""
+
+    def add(self, name: str, label: str, value: float) -> None:
+        """Add to the sum of this minute; from any thread."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """A request that lost something."""
+
+    request_id: str
+    completion_id: str
+    at: float
+    """Seconds since 1970."""
+    tenant: str
+    reason: str
+    region: str
+    lost_tokens: int
+    prompt_tokens: int
+
+
+@dataclass(slots=True)
+class Sums:
+    """Tokens of the sample since the gateway's start."""
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    possible_tokens: int = 0
+
+
+class Losses(Collector):
+    """Of one gateway; counted in one thread, read in any.
+
+    Args:
+        minutes: where they are kept, too.
+        clock: seconds since 1970.
+    """
+
+    def __init__(self, minutes: MinuteSums | None = None, clock: Callable[[], float] = time.time) -> None:
+        self.sums = Sums()
+        self.lost: Counter[tuple[str, str]] = Counter()
+        """(reason, region) -> tokens."""
+        self.beyond: Counter[str] = Counter()
+        """Region -> tokens that were cached beyond what was possible."""
+        self.maximum: Maximum | None = None
+        """None: nothing was counted so far."""
+        self._misses: deque[Miss] = deque(maxlen=MAX_MISSES)
+        self._minutes = minutes
+        self._clock = clock
+
+    def maximum_of(self, config: PrefixCacheConfig) -> Maximum:
+        """Return the cache without a limit; the first time it is built, for a pool scaled to the sample."""
+        self.maximum = self.maximum or Maximum(config)
+        return self.maximum
+
+    def count(self, record: PromptRecord, admission: Admission, possible: Possible) -> None:
+        """Take a request of the sample."""
+        self._add("prompt_tokens", admission.num_prompt_tokens)
+        self._add("cached_tokens", admission.num_cached_tokens)
+        self._add("possible_tokens", possible.num_tokens)
+        lost = possible.num_tokens - admission.num_cached_tokens
+        if lost:
+            self._lose(record, _reason_of(admission), possible, lost)
+
+    def top(self, since: float, until: float, size: int) -> Sequence[Miss]:
+        """Give the requests of a time that lost most, of the last ones that lost anything."""
+        return nlargest(size, (miss for miss in self._misses.copy() if since <= miss.at < until), _lost_tokens)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the series, once there is something to tell."""
+        if self.maximum is None:
+            return
+        cached = "Prompt tokens of the sample taken from the prefix cache"
+        possible = "Prompt tokens of the sample that a cache without a limit would have given with all safe rules on"
+        yield CounterMetricFamily("prefixgate_sampled_cached_tokens", cached, self.sums.cached_tokens)
+        yield CounterMetricFamily("prefixgate_possible_tokens", possible, self.sums.possible_tokens)
+        lost = CounterMetricFamily("prefixgate_lost_tokens", _LOST, labels=("reason", "region"))
+        for labels, tokens in list(self.lost.items()):
+            lost.add_metric(labels, tokens)
+        beyond = CounterMetricFamily("prefixgate_beyond_possible_tokens", _BEYOND, labels=("region",))
+        for region, tokens in list(self.beyond.items()):
+            beyond.add_metric([region], tokens)
+        yield from (lost, beyond)
+        evicted = "Blocks that the cache without a limit evicted; above 0 more may have been possible"
+        yield CounterMetricFamily("prefixgate_maximum_evicted_blocks", evicted, self.maximum.evicted_blocks)
+
+    def _lose(self, record: PromptRecord, reason: Reason, possible: Possible, lost: int) -> None:
+        region = _region_of(record)
+        if lost < 0:
+            self.beyond[region] += -lost
+            self._keep("lost_tokens", f"{UNEXPLAINED}:{region}", lost)
+            return
+        if reason in _TEXT_REASONS and (possible.is_parted or lost <= possible.num_dropped):
+            why = RULE_OFF
+        else:
+            why = UNEXPLAINED if reason in _NOTHING_MISSED else reason.value
+        self.lost[why, region] += lost
+        self._keep("lost_tokens", f"{why}:{region}", lost)
+        self._misses.append(
+            Miss(
+                request_id=record.request_id,
+                completion_id=record.completion_id,
+                at=self._clock(),
+                tenant=record.tenant_id,
+                reason=why,
+                region=region,
+                lost_tokens=lost,
+                prompt_tokens=record.num_prompt_tokens,
+            )
+        )
+
+    def _add(self, name: str, tokens: int) -> None:
+        setattr(self.sums, name, getattr(self.sums, name) + tokens)
+        self._keep("possible_tokens" if name == "possible_tokens" else f"sampled_{name}", "", tokens)
+
+    def _keep(self, name: str, label: str, tokens: int) -> None:
+        if self._minutes is not None:
+            self._minutes.add(name, label, tokens)
+
+
+_LOST = "Tokens of the sample that were possible and not cached"
+_BEYOND = "Tokens of the sample that were cached beyond what was possible, by warm-ups for one"
+
+
+def _reason_of(admission: Admission) -> Reason:
+    reasons = {Reason(reason): num_blocks for reason, num_blocks in admission.reasons.items()}
+    return main_reason(reasons, num_computed_tokens=admission.num_prompt_tokens - admission.num_cached_tokens)
+
+
+def _region_of(record: PromptRecord) -> str:
+    place = record.place
+    return UNKNOWN if place is None or place.kind is Kind.TURN else place.kind.value
+
+
+def _lost_tokens(miss: Miss) -> int:
+    return miss.lost_tokens

@@ -1,0 +1,126 @@
+// Begins: theme, login, then one page after another as the address says. Pages know nothing of each other.
+
+import { onSessionLost, session } from "./api.js";
+import { announce, fill, h } from "./dom.js";
+import { Live } from "./live.js";
+import { logIn } from "./login.js";
+import * as overview from "./pages/overview.js";
+import * as prompt from "./pages/prompt.js";
+import * as prompts from "./pages/prompts.js";
+import * as request from "./pages/request.js";
+import * as requests from "./pages/requests.js";
+import * as tenants from "./pages/tenants.js";
+import * as why from "./pages/why.js";
+import { failure } from "./states.js";
+import { status } from "./status.js";
+import { applyTheme } from "./theme.js";
+
+const VIEWS = [
+  { path: "overview", page: overview },
+  { path: "why", page: why },
+  { path: "prompts", page: prompts, detail: prompt },
+  { path: "requests", page: requests, detail: request },
+  { path: "tenants", page: tenants },
+];
+
+const content = document.getElementById("content");
+const live = new Live();
+let leaving = new AbortController();
+let isLoggedIn = false;
+
+/** What a page gets: `params` of its address, `signal` that ends with it, `live` numbers, `onLive` while it is shown. */
+function contextOf(params, query) {
+  const signal = leaving.signal;
+  const onLive = (callback) => {
+    if (live.overview) callback(live.overview);
+    live.addEventListener("overview", (event) => callback(event.detail), { signal });
+  };
+  const onState = (callback) => live.addEventListener("state", () => callback(live.state), { signal });
+  const visit = (path) => { location.hash = path; };
+  return { params, query, signal, live, onLive, onState, visit };
+}
+
+function route() {
+  const [path, search] = location.hash.replace(/^#\/?/, "").split("?");
+  const [name, ...rest] = path.split("/");
+  return { view: VIEWS.find((view) => view.path === name) ?? VIEWS[0], params: rest.filter(Boolean).map(unescaped), query: new URLSearchParams(search) };
+}
+
+function unescaped(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+function open() {
+  leaving.abort();
+  leaving = new AbortController();
+  if (!isLoggedIn) return;
+  const { view, params, query } = route();
+  const page = params.length && view.detail ? view.detail : view.page;
+  showViews(view);
+  const title = typeof page.title === "function" ? page.title(params) : page.title;
+  document.title = `${title} · prefixgate`;
+  const root = h("div.page");
+  fill(content, root);
+  window.scrollTo(0, 0);
+  try {
+    page.open(root, contextOf(params, query));
+  } catch (error) {
+    console.error(error);
+    fill(root, failure(error, open));
+  }
+  announce(title);
+}
+
+function showViews(current) {
+  fill(
+    document.getElementById("views"),
+    VIEWS.map(({ path, page }) =>
+      h("a", { href: `#/${path}`, id: `view-${path}`, "aria-current": path === current?.path ? "page" : null }, page.title),
+    ),
+  );
+}
+
+async function enter({ wasLoggedIn = false } = {}) {
+  isLoggedIn = false;
+  live.stop();
+  leaving.abort();
+  fill(document.getElementById("views"));
+  fill(document.getElementById("status"), status(null, {}));
+  document.title = "Log in · prefixgate";
+  await logIn(content, { wasLoggedIn });
+  begin();
+}
+
+function begin() {
+  isLoggedIn = true;
+  live.start();
+  fill(document.getElementById("status"), status(live, { leave }));
+  open();
+}
+
+async function leave() {
+  await session.end();
+  enter();
+}
+
+async function start() {
+  applyTheme();
+  window.addEventListener("hashchange", open);
+  document.getElementById("skip").addEventListener("click", (event) => {
+    event.preventDefault();
+    content.focus();
+  });
+  onSessionLost(() => { if (isLoggedIn) enter({ wasLoggedIn: true }); });
+  try {
+    if ((await session.current()).expires_at) begin();
+    else enter();
+  } catch (error) {
+    fill(content, failure(error, () => location.reload()));
+  }
+}
+
+start();

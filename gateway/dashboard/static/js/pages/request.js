@@ -1,0 +1,105 @@
+// One request: what the log says, where its time went, why not more was cached, its blocks, what the rules changed.
+
+import { get } from "../api.js";
+import { BlockStrip } from "../block_strip.js";
+import { h } from "../dom.js";
+import { explanation } from "../explanation.js";
+import { requestFacts } from "../request_facts.js";
+import { empty, shows } from "../states.js";
+import { storedContent } from "../stored_content.js";
+import { tenantNames } from "../tenant_names.js";
+import { diffView } from "../text_diff.js";
+import { timeline } from "../timeline.js";
+
+export const title = (params) => `Request ${idOf(params)}`;
+
+const NOT_FOUND = 404;
+const idOf = (params) => params.join("/");
+
+export function open(root, ctx) {
+  const id = idOf(ctx.params);
+  root.append(h("div.title", h("h1.request-title", "Request ", h("span.code", id)), h("a", { href: "#/requests" }, "All requests")));
+  new RequestView(id, ctx).build(root);
+}
+
+class RequestView {
+  #ask;
+  #ctx;
+  #strip = new BlockStrip();
+  #isLogged = false;
+  #blockStatus = null;
+  #isExplained = false;
+
+  constructor(id, ctx) {
+    this.#ctx = ctx;
+    this.#ask = (part = "") => get(`requests/${encodeURIComponent(id)}${part}`, { signal: ctx.signal });
+  }
+
+  build(root) {
+    const log = this.#part(root, "What came, and how it ended", () => this.#log());
+    const why = this.#part(root, "Why not more of it was cached", () => this.#why());
+    const blocks = this.#part(root, "Its blocks", () => this.#blocks());
+    const changes = this.#part(root, "What the rules changed", () => this.#changes());
+    this.#ctx.onLive(() => {
+      if (!this.#isRunning) return;
+      blocks();
+      log();
+      if (!this.#isExplained) why();
+      if (this.#blockStatus === "ended") changes();
+    });
+  }
+
+  /** The engine has it, and the log has no line of it yet. */
+  get #isRunning() {
+    return this.#blockStatus !== null && !(this.#blockStatus === "ended" && this.#isLogged);
+  }
+
+  #part(root, name, load) {
+    const place = h("div.part");
+    root.append(h("section.card", { "aria-label": name }, h("header", h("h2", name)), place));
+    return shows(place, load, this.#ctx);
+  }
+
+  async #log() {
+    const [request, names] = await Promise.all([this.#found(this.#ask()), tenantNames(this.#ctx)]);
+    this.#isLogged = request !== null;
+    if (!request) return empty("Not in the log", "A request gets its line when it has ended, and lines are kept for --request-log-days at most.");
+    return [requestFacts(request, names), h("h3", "Where its time went"), timeline(request), h("h3", "Stored content"), storedContent(request)];
+  }
+
+  async #why() {
+    const report = await this.#found(this.#ask("/explain"));
+    this.#isExplained = report !== null;
+    return report ? explanation(report) : empty("No explanation any more", "The engine explains its last 4,096 requests, until its process ends; this one is older, came before a restart, or was never admitted.");
+  }
+
+  async #blocks() {
+    const answer = await this.#found(this.#ask("/blocks"));
+    this.#blockStatus = answer?.status ?? null;
+    if (answer) return this.#strip.update(answer);
+    if (this.#ctx.live.overview?.mode === "upstream") return empty("No blocks here", "The provider computes, and shows no blocks of its cache.");
+    return empty("No block table any more", "The engine keeps the tables of the last 256 requests, until its process ends; this one is older, came before a restart, or was never admitted.");
+  }
+
+  async #changes() {
+    let answer;
+    try {
+      answer = await this.#ask("/changes");
+    } catch (error) {
+      if (error.status !== NOT_FOUND) throw error;
+      return empty("Nothing to compare", error.message);
+    }
+    const { rules, diff } = answer;
+    if (!diff) return empty("Nothing was changed", "The conversation came in canonical form.");
+    return [h("p", "From the form in which it came to the canonical one, by ", rules.map((rule, index) => [index ? ", " : "", h("code", rule)]), "."), diffView(diff)];
+  }
+
+  async #found(answer) {
+    try {
+      return await answer;
+    } catch (error) {
+      if (error.status === NOT_FOUND) return null;
+      throw error;
+    }
+  }
+}

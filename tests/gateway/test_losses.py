@@ -1,0 +1,189 @@
+"""What was possible less what was lost is what was cached, and each loss has its reason and its place."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+import httpx
+import pytest
+
+from gateway.accounting.losses import MAX_MISSES, Losses
+from gateway.accounting.maximum import Possible
+from gateway.app import create_app
+from gateway.backends.base import Admission, GenerationRequest, ModelInfo
+from gateway.explain.records import PromptRecord
+from gateway.model_files import ModelFiles
+from gateway.normalize.registry import RuleRegistry
+from gateway.normalize.rule import Mode, Rule
+from gateway.settings import Settings
+from prefixcache.interface import PrefixCacheConfig, Prompt, Scope
+from prefixcache.shadow import ShadowIndex
+from tests.gateway.support.fake_backend import FakeBackend
+from tests.gateway.test_accounting import header, line_ends
+from tests.gateway.test_chat import PATH
+from tests.gateway.test_metrics import scrape
+
+ROOMY, SMALL = 2000, 32
+
+
+@dataclass
+class CachingBackend(FakeBackend):
+    """Its cache is the engine's own, answers included, and says why it has no more."""
+
+    num_blocks: int = ROOMY
+    cache: ShadowIndex[None] | None = None
+
+    def model_info(self) -> ModelInfo:
+        info = super().model_info()
+        config = PrefixCacheConfig(self.num_blocks, block_size=16, hash_seed=7, hash_epoch=self.hash_epoch)
+        return ModelInfo(**{name: getattr(info, name) for name in info.__slots__} | {"cache": config})
+
+    def _admission(self, request: GenerationRequest) -> Admission:
+        config = self.model_info().cache
+        assert config is not None
+        self.cache = self.cache or ShadowIndex[None](config)
+        scopes = tuple(Scope(space, size) for space, size in request.scopes)
+        prompt = Prompt(request.token_ids, request.block_hashes, scopes, request.hash_epoch)
+        found = self.cache.explain(prompt)
+        hit = self.cache.serve(prompt, None)
+        assert hit is not None
+        self.cache.extend(prompt, self.reply[:-1], None)
+        reasons = {found.reason.value: 1}
+        return Admission(len(request.token_ids), hit.num_cached_tokens, reasons, found.reason, found.num_common_tokens)
+
+
+Chat = Sequence[tuple[str, str]]
+
+
+@dataclass
+class Traffic:
+    """One gateway and what came of its requests."""
+
+    files: ModelFiles
+    rules: Sequence[Rule] = ()
+    num_blocks: int = ROOMY
+    sampling: float = 1.0
+    cached: int = 0
+    losses: Losses = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.backend = CachingBackend(reply=[5, 0], num_blocks=self.num_blocks)
+        options = Settings(accounting_sampling=self.sampling)
+        app = create_app(options, self.backend, self.files, rules=RuleRegistry(self.rules))
+        self.client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway")
+        self.accounting = app.state.accounting
+        self.losses = self.accounting.losses
+
+    async def send(self, *chats: Chat) -> None:
+        """Send chats one after another, and check that the sums close."""
+        for chat in chats:
+            messages = [{"role": role, "content": text} for role, text in chat]
+            answer = await self.client.post(PATH, json={"model": "tiny", "messages": messages})
+            self.cached += answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+        await self.accounting.settle()
+        sums = self.losses.sums
+        assert sums.cached_tokens == self.cached
+        assert sums.possible_tokens - self.losses.lost.total() + self.losses.beyond.total() == self.cached
+
+
+def chat(system: str, *turns: str) -> Chat:
+    roles = ("user", "assistant")
+    return [("system", system + " Be kind." * 10), *((roles[place % 2], text) for place, text in enumerate(turns))]
+
+
+async def test_prompt_that_differs_where_nothing_could_help_loses_nothing(model_files: ModelFiles) -> None:
+    traffic = Traffic(model_files, [header()])
+    await traffic.send(chat("one", "hi"), chat("two", "hi"), chat("one", "hi", "hello", "why?"))
+    assert traffic.losses.sums.possible_tokens == traffic.cached > 0
+    assert traffic.losses.lost == {}
+
+
+@pytest.mark.parametrize("mode", [Mode.OFF, Mode.AUDIT])
+async def test_clean_prompt_behind_an_odd_one_loses_by_the_rule_that_is_not_on(
+    model_files: ModelFiles, mode: Mode
+) -> None:
+    traffic = Traffic(model_files, [header(mode)])
+    await traffic.send(chat("# 7919\nAnswer.", "hi"), chat("Answer.", "hi"))
+    worst, header_itself = traffic.losses.top(0, float("inf"), 20)
+    assert (worst.reason, worst.region) == ("rule_off", "system")
+    assert worst.lost_tokens > 30 > 10 > header_itself.lost_tokens
+
+
+async def test_eviction_is_no_loss_by_a_rule_that_all_prompts_lack_alike(model_files: ModelFiles) -> None:
+    traffic = Traffic(model_files, [line_ends(Mode.OFF)], SMALL)
+    chats = [chat(f"{number}.\r\nAnswer. " + "Be short." * 20, "hi") for number in range(4)]
+    await traffic.send(*chats, *chats)
+    *firsts, evicted = Counter({reason: tokens for (reason, _), tokens in traffic.losses.lost.items()}).most_common()[
+        ::-1
+    ]
+    assert evicted[0] == "evicted"
+    assert evicted[1] > 100
+    assert sum(tokens for _, tokens in firsts) <= 2 * len(chats)  # the \r of each, when it first came
+
+
+async def test_new_life_of_the_engine_is_a_loss(model_files: ModelFiles) -> None:
+    traffic = Traffic(model_files)
+    await traffic.send(chat("Answer.", "hi"))
+    traffic.backend.cache = None
+    traffic.backend.hash_epoch += 1
+    await traffic.send(chat("Answer.", "hi"))
+    assert traffic.cached == 0
+    assert traffic.losses.lost.total() == traffic.losses.sums.possible_tokens > 40
+
+
+async def test_what_was_cached_before_the_gateway_came_is_beyond_the_possible(model_files: ModelFiles) -> None:
+    first, second = Traffic(model_files), Traffic(model_files)
+    await first.send(chat("Answer.", "hi"))
+    second.backend.cache = first.backend.cache
+    await second.send(chat("Answer.", "hi"))
+    assert second.losses.beyond.total() == second.cached > 0
+    assert second.losses.lost == {}
+
+
+async def test_nothing_sampled_is_no_data(model_files: ModelFiles) -> None:
+    traffic = Traffic(model_files, sampling=0.0)
+    answer = await traffic.client.post(PATH, json={"model": "tiny", "messages": [{"role": "user", "content": "hi"}]})
+    assert answer.status_code == 200
+    await traffic.accounting.settle()
+    assert not any("possible" in name or "lost" in name for name in await scrape(traffic.client))
+
+
+async def test_series_are_the_sums(model_files: ModelFiles) -> None:
+    traffic = Traffic(model_files, [header(Mode.OFF)])
+    await traffic.send(chat("# 7919\nAnswer.", "hi"), chat("# 31\nAnswer.", "hi"))
+    series, losses = await scrape(traffic.client), traffic.losses
+    assert series["prefixgate_possible_tokens_total"] == losses.sums.possible_tokens > traffic.cached
+    assert series["prefixgate_sampled_cached_tokens_total"] == traffic.cached
+    assert series["prefixgate_lost_tokens_total[rule_off][system]"] == losses.lost["rule_off", "system"]
+    assert series["prefixgate_maximum_evicted_blocks_total"] == 0
+
+
+async def test_no_mode_of_the_rules_computes_less_than_what_nobody_sent_before(model_files: ModelFiles) -> None:
+    random, pieces = Random(7), ["a.", "b.\r\n", "b.\n", "# 1\nc " + "word " * 20, "# 22\nc " + "word " * 20]
+    chats = [chat(*random.choices(pieces, k=random.choice([2, 4]))) for _ in range(25)]
+    unseen, computed = [], []
+    for modes in ((Mode.ON, Mode.ON), (Mode.AUDIT, Mode.ON), (Mode.ON, Mode.OFF), (Mode.OFF, Mode.OFF)):
+        traffic = Traffic(model_files, [header(modes[0]), line_ends(modes[1])])
+        await traffic.send(*chats)
+        sums = traffic.losses.sums
+        unseen.append(sums.prompt_tokens - sums.possible_tokens)
+        computed.append(sums.prompt_tokens - traffic.cached)
+        assert {reason for reason, _ in traffic.losses.lost} <= {"rule_off"}
+    assert set(unseen) == {computed[0]}
+    assert max(computed) > min(computed) == computed[0]
+
+
+def test_misses_are_bounded_and_the_worst_of_a_time_come_first() -> None:
+    now = 0.0
+    losses = Losses(clock=lambda: now)
+    for number in range(MAX_MISSES + 10):
+        now = float(number)
+        record = PromptRecord(f"chatcmpl-{number}", f"r{number}", "acme", PATH, 5000, 0, (), ())
+        losses.count(record, Admission(5000, 0, {"evicted": 1}, "evicted"), Possible(number % 100 + 1))
+    assert [miss.lost_tokens for miss in losses.top(0, 2000, 3)] == [100, 100, 100]
+    assert [miss.completion_id for miss in losses.top(0, 21, 3)] == [f"chatcmpl-{at}" for at in (20, 19, 18)]
+    assert losses.top(0, 9, 3) == []
+    assert losses.lost.keys() == {("evicted", "unknown")}
