@@ -109,6 +109,8 @@ class Admitted(msgspec.Struct, frozen=True, tag="admitted"):
     """Prompt blocks by reason."""
     num_common_tokens: int
     """Leading tokens that are cached in the nearest chain, whether or not they were taken from it."""
+    seconds_ago: float = 0.0
+    """Since it got them: this is told when the step that it came into has been computed."""
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):

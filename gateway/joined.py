@@ -95,4 +95,5 @@ def _sum(admissions: Sequence[Admission]) -> Admission:
         num_cached_tokens=sum(admission.num_cached_tokens for admission in admissions),
         reasons=reasons,
         num_common_tokens=sum(admission.num_common_tokens for admission in admissions),
+        seconds_ago=min(admission.seconds_ago for admission in admissions),
     )

@@ -61,6 +61,8 @@ class Admission:
     """Prompt blocks by reason (`prefixcache.interface.Reason`)."""
     num_common_tokens: int = 0
     """Leading tokens that are cached in the nearest chain, whether or not they were taken from it."""
+    seconds_ago: float = 0.0
+    """Between the admission and the news of it, in which the prompt was computed."""
 
 
 @dataclass(frozen=True, slots=True)

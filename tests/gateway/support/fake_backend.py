@@ -38,6 +38,8 @@ class FakeBackend(FakeControl):
     batch_size: int = 1
     delay_seconds: float = 0.0
     """Before each batch."""
+    seconds_ago: float = 0.0
+    """Of computing before an admission is told."""
     fail_after: int | None = None
     """Batches before the engine dies."""
     reject: Exception | None = None
@@ -154,7 +156,7 @@ class FakeBackend(FakeControl):
         if len(keys) > num_hits:
             reasons["diverged" if num_hits else "never_cached"] = len(keys) - num_hits
         admission = self._admissions[request.request_id] = Admission(
-            num_tokens, num_hits * BLOCK_SIZE, reasons, explanation.num_common_tokens
+            num_tokens, num_hits * BLOCK_SIZE, reasons, explanation.num_common_tokens, self.seconds_ago
         )
         return admission
 
