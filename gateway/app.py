@@ -136,6 +136,7 @@ def create_app(
         ingress.hash_prompt, special_ids=tokenizer.special_ids, sampling=settings.accounting_sampling, losses=losses
     )
     metrics.watch(accounting.savings)
+    limiter = Limiter(limit_book, note_refusal=metrics.count_limited)
     metrics.watch(losses)
     services = Services(
         model_name=model_files.name,
@@ -144,7 +145,7 @@ def create_app(
         threads=threads,
         tokenizer=tokenizer,
         authenticator=authenticator,
-        limiter=Limiter(limit_book, note_refusal=metrics.count_limited),
+        limiter=limiter,
         metrics=metrics,
         recent=recent,
         accounting=accounting,
@@ -194,6 +195,7 @@ def create_app(
         dry_run=DryRun(modes, renderer),
         reports=MissReports(backend, records, tokenizer, modes, shows_content=settings.store_content),
         records=records,
+        limiter=limiter,
         overview=overview,
         live=live,
     )

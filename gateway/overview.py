@@ -17,6 +17,7 @@ from gateway.accounting.losses import Losses
 from gateway.accounting.savings import Savings
 from gateway.backends.base import Backend, BackendSnapshot, BackendUnavailableError
 from gateway.backends.snapshot import snapshot_in_time
+from gateway.first_tokens import HIT, MISS, summary
 from gateway.lately import SAMPLE_SECONDS, Lately, Sample
 from gateway.metrics import GatewayMetrics, counted
 from gateway.problems import Facts, problems
@@ -179,7 +180,9 @@ class Overview:
             },
             "maximum": None if self._savings is None else _maximum(self._savings, self._losses),
             "saved": {"tokens": cached, "seconds": None, "device": look.device if look else None},
-            "first_token_seconds": {"hit": None, "miss": None},
+            "first_token_seconds": {
+                label: summary(metrics.first_token_seconds.labels(label).counts) for label in (HIT, MISS)
+            },
             "cache": None if look is None else _cache(look),
             "requests": None if look is None else _lanes(look.snapshot),
             "num_logged_requests": None if store is None else store.log.num_written + store.log.num_waiting,

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from limits.strategies import FixedWindowRateLimiter
 
@@ -33,6 +33,13 @@ class _Reservation:
 
     window: Window
     ends_at: float
+
+
+class LimitUse(NamedTuple):
+    """Of one limit."""
+
+    limit: int
+    used: int
 
 
 class Limiter:
@@ -72,6 +79,14 @@ class Limiter:
         for slots in allowance.slots:
             self._in_use[slots.key] += 1
         return Ticket(self, allowance)
+
+    def used(self, identity: Identity) -> dict[str, LimitUse]:
+        """Say which limits are in force for an identity, by name, and how much of each is used now. Counts nothing."""
+        allowance = self._book.of(identity) or _NOTHING
+        windows = (*allowance.requests, *allowance.tokens)
+        counted = [(one.name, LimitUse(one.item.amount, self._counters.get(one.item.key))) for one in windows]
+        running = [("concurrency", LimitUse(one.amount, self._in_use[one.key])) for one in allowance.slots]
+        return dict(counted + running)
 
     def slots_in_use(self) -> dict[str, int]:
         """How many requests of a limited tenant or key run, by its id."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from gateway.openapi.schema import COUNT, TEXT, TIME, Schema, answer, array, nullable, number, one_of
+from gateway.openapi.schema import COUNT, OBJECT, TEXT, TIME, Schema, answer, array, nullable, number, one_of
 
 _SHARE = nullable(number(0, 1))
 _SECONDS: Schema = nullable({"type": "number", "minimum": 0})
 _COUNT = nullable(COUNT)
 _LANES = answer(short=COUNT, long=COUNT)
-_QUANTILES = nullable(answer(count=COUNT, p50=_SECONDS, p95=_SECONDS))
+_QUANTILES = answer(count=COUNT, p50=_SECONDS, p95=_SECONDS)
 
 OVERVIEW: Schema = answer(
     object=one_of("overview"),
@@ -61,6 +61,27 @@ EVENTS: Schema = {
     "description": "The data of each event is an Overview.",
 }
 
+USAGE: Schema = answer(
+    object=one_of("list"),
+    data=array(
+        answer(
+            tenant=TEXT,
+            name=TEXT,
+            requests=_COUNT,
+            errors=_COUNT,
+            prompt_tokens=_COUNT,
+            cached_tokens=_COUNT,
+            output_tokens=_COUNT,
+            hit_rate=_SHARE,
+            limits=OBJECT,
+            used=OBJECT,
+            cache_blocks=_COUNT,
+            cache_share=_SHARE,
+            last_used_at=nullable(TIME),
+        )
+    ),
+)
+
 LOSSES: Schema = answer(
     object=one_of("losses"),
     since=TIME,
@@ -85,4 +106,31 @@ LOSSES: Schema = answer(
     ),
 )
 
-ADMIN_SEEN: dict[str, Schema] = {"Overview": OVERVIEW, "Losses": LOSSES}
+_SUMMARY = answer(count=COUNT, p50=_SECONDS, p95=_SECONDS)
+SERIES: Schema = answer(
+    object=one_of("series"),
+    since=TIME,
+    until=TIME,
+    step=COUNT,
+    points=array(
+        answer(
+            at=TIME,
+            requests=COUNT,
+            errors=COUNT,
+            prompt_tokens=_COUNT,
+            cached_tokens=_COUNT,
+            sampled_prompt_tokens=_COUNT,
+            sampled_cached_tokens=_COUNT,
+            possible_tokens=_COUNT,
+            first_token_seconds=answer(hit=_SUMMARY, miss=_SUMMARY),
+        )
+    ),
+)
+
+ADMIN_SEEN: dict[str, Schema] = {
+    "Overview": OVERVIEW,
+    "Losses": LOSSES,
+    "Series": SERIES,
+    "TenantUsage": USAGE,
+    "Changes": answer(id=TEXT, rules=array(TEXT), diff=TEXT),
+}

@@ -10,6 +10,7 @@ from gateway.dashboard.access import AdminAccess
 from gateway.dry_run import DryRun
 from gateway.explain.records import PromptRecords
 from gateway.explain.report import MissReports
+from gateway.limits.limiter import Limiter
 from gateway.live import Live
 from gateway.normalize.modes import RuleModes
 from gateway.overview import Overview
@@ -17,6 +18,7 @@ from gateway.prompts.operator import PromptOperator
 from gateway.recent import RecentRequests
 from gateway.routes.admin_blocks import add_block_routes
 from gateway.routes.admin_cache import add_cache_routes
+from gateway.routes.admin_changes import add_changes_route
 from gateway.routes.admin_config import LiveConfig, add_config_routes
 from gateway.routes.admin_explain import add_explain_route
 from gateway.routes.admin_keys import add_key_routes, add_tenant_routes
@@ -28,10 +30,13 @@ from gateway.routes.admin_prompts import add_prompt_routes
 from gateway.routes.admin_requests import add_request_routes
 from gateway.routes.admin_rules import add_rule_routes
 from gateway.routes.admin_savings import add_savings_route
+from gateway.routes.admin_series import add_series_route
+from gateway.routes.admin_usage import add_usage_route
 from gateway.settings import Settings
 from gateway.storage.limit_settings import LimitSettings
 from gateway.storage.rule_settings import RuleSettings
 from gateway.storage.store import Store
+from gateway.stored_changes import StoredChanges
 from gateway.template_check import TemplateVerdict
 
 
@@ -51,6 +56,7 @@ def admin_router(
     dry_run: DryRun,
     reports: MissReports,
     records: PromptRecords,
+    limiter: Limiter,
     overview: Overview,
     live: Live,
 ) -> APIRouter:
@@ -66,9 +72,12 @@ def admin_router(
     add_savings_route(router, accounting)
     add_normalize_route(router, dry_run, backend.model_info)
     if store is not None:
+        add_usage_route(router, store, limiter)
         add_tenant_routes(router, store)
         add_key_routes(router, store)
         add_request_routes(router, store)
+        add_series_route(router, store)
+        add_changes_route(router, store, StoredChanges(modes))
         add_losses_route(router, accounting, store)
         if limits is not None:
             add_limit_routes(router, limits, store)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 
+import orjson
 from fastapi import APIRouter
 from starlette.requests import Request
 
 from gateway.admin_wire import SpanQuery, author_of, iso_time, page_body, read_body, read_query
+from gateway.conversation_diff import unified_diff
 from gateway.errors import NotFoundError, shown
-from gateway.prompts.difference import unified_diff
 from gateway.prompts.operator import PromptOperator
 from gateway.prompts.repository import (
     find_prompt,
@@ -121,14 +122,14 @@ def _add_reading_routes(router: APIRouter, prompts: PromptOperator) -> None:
         async with prompts.database.read() as connection:
             found = await find_prompt(connection, prompt)
             old, new = [await find_version(connection, found, number) for number in (query.old, query.new)]
-        lines = await asyncio.to_thread(
+        diff = await asyncio.to_thread(
             unified_diff,
-            old.canonical,
-            new.canonical,
+            orjson.loads(old.canonical),
+            orjson.loads(new.canonical),
             old_name=f"{found.name} v{old.version}",
             new_name=f"{found.name} v{new.version}",
         )
-        return {"id": found.id, "from": old.version, "to": new.version, "diff": "\n".join(lines)}
+        return {"id": found.id, "from": old.version, "to": new.version, "diff": diff}
 
 
 def _add_usage_routes(router: APIRouter, prompts: PromptOperator, log: RequestLog) -> None:

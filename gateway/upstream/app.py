@@ -33,6 +33,7 @@ from gateway.openapi.endpoints import PROXIED
 from gateway.overview import Overview
 from gateway.reception import Reception
 from gateway.rendering import PromptRenderer
+from gateway.routes.admin_changes import add_changes_route
 from gateway.routes.admin_explain import add_explain_route
 from gateway.routes.admin_keys import add_key_routes, add_tenant_routes
 from gateway.routes.admin_limits import add_limit_routes
@@ -42,10 +43,13 @@ from gateway.routes.admin_overview import add_overview_routes, live_overview
 from gateway.routes.admin_requests import add_request_routes
 from gateway.routes.admin_rules import add_rule_routes
 from gateway.routes.admin_savings import add_savings_route
+from gateway.routes.admin_series import add_series_route
+from gateway.routes.admin_usage import add_usage_route
 from gateway.settings import Settings
 from gateway.storage.limit_settings import LimitSettings
 from gateway.storage.rule_settings import RuleSettings
 from gateway.storage.store import Store
+from gateway.stored_changes import StoredChanges
 from gateway.template import ChatTemplate
 from gateway.threads import PromptThreads
 from gateway.tokenizer import Tokenizer
@@ -54,7 +58,7 @@ from gateway.upstream.admin import add_upstream_route
 from gateway.upstream.behind import UpstreamsBehind
 from gateway.upstream.books import Books
 from gateway.upstream.chat import INLINE_BYTES, UpstreamIngress
-from gateway.upstream.endpoints import ENDPOINTS
+from gateway.upstream.endpoints import ENDPOINTS, READ_FORMS
 from gateway.upstream.foresight import Foresight, upstream_model
 from gateway.upstream.metrics import PredictionMetrics, UpstreamMetrics
 from gateway.upstream.pool import Timeouts, UpstreamPool
@@ -96,13 +100,8 @@ def create_upstream_app(
     authenticator = Authenticator(keys, host=settings.host, admin_key=settings.admin_key)
     threads, modes = PromptThreads(from_bytes=INLINE_BYTES), RuleModes(rules or upstream_rules())
     limit_book = LimitBook(settings.default_limits)
-    reception = Reception(
-        authenticator,
-        Limiter(limit_book, note_refusal=metrics.gateway.count_limited),
-        metrics.gateway,
-        threads,
-        store.log if store else None,
-    )
+    limiter = Limiter(limit_book, note_refusal=metrics.gateway.count_limited)
+    reception = Reception(authenticator, limiter, metrics.gateway, threads, store.log if store else None)
     ingress = UpstreamIngress(modes, threads, TurnMemory(max_bytes=settings.turn_memory))
     tokenizing, model = PromptThreads(), upstream_model(len(pool.upstreams))
     renderer, books = None, None
@@ -120,7 +119,7 @@ def create_upstream_app(
     direct = [Route(endpoint.route, Relay(services, endpoint), methods=["POST"]) for endpoint in ENDPOINTS]
     dashboard = Dashboard(authenticator, Sessions(settings.admin_key), store)
     routes = [*UpstreamSystemRoutes(pool, authenticator, metrics).routes(), *dashboard.routes()]
-    admin = _admin_router(dashboard.access, modes, limit_book, store)
+    admin = _admin_router(dashboard.access, modes, limit_book, limiter, store)
     add_normalize_route(admin, DryRun(modes, renderer), lambda: model)
     add_upstream_route(admin, pool, books.foresight if books else None)
     if books is not None:
@@ -180,7 +179,9 @@ def upstream_rules() -> RuleRegistry:
     )
 
 
-def _admin_router(access: AdminAccess, modes: RuleModes, limit_book: LimitBook, store: Store | None) -> APIRouter:
+def _admin_router(
+    access: AdminAccess, modes: RuleModes, limit_book: LimitBook, limiter: Limiter, store: Store | None
+) -> APIRouter:
     """Build the routes of the admin API that need no engine."""
     router = APIRouter(prefix="/admin/v1", dependencies=[Depends(access.check)])
     if store is not None:
@@ -188,10 +189,13 @@ def _admin_router(access: AdminAccess, modes: RuleModes, limit_book: LimitBook, 
         store.keep_fresh(rules.refresh)
         limits = LimitSettings(store.database, limit_book)
         store.keep_fresh(limits.refresh)
+        add_usage_route(router, store, limiter)
         add_tenant_routes(router, store)
         add_losses_route(router, None, store)  # what an upstream's cache could have given, nobody knows here
         add_key_routes(router, store)
         add_request_routes(router, store)
+        add_series_route(router, store)
+        add_changes_route(router, store, StoredChanges(modes, READ_FORMS))
         add_rule_routes(router, modes, rules, store)
         add_limit_routes(router, limits, store)
     return router

@@ -15,6 +15,7 @@ from gateway.conversation import Conversation, body_of, texts_of
 from gateway.errors import InvalidRequestError
 from gateway.messages_content import read_conversation as read_messages
 from gateway.responses_content import read_conversation as read_responses
+from gateway.stored_changes import ReadForm
 
 Fields = dict[str, Any]
 
@@ -120,3 +121,9 @@ ENDPOINTS = (
     UpstreamEndpoint("/tokenize", needs_model=False, generates=False),
     UpstreamEndpoint("/detokenize", needs_model=False, generates=False),
 )
+READ_FORMS: Mapping[str, ReadForm] = {
+    endpoint.route: ReadForm(endpoint.form.read, endpoint.form.rules)
+    for endpoint in ENDPOINTS
+    if endpoint.form is not None and endpoint.generates
+}
+"""How the bodies that rules may change are read, by path."""
