@@ -42,6 +42,8 @@ class FakeBackend(FakeControl):
     batch_size: int = 1
     delay_seconds: float = 0.0
     """Before each batch."""
+    seconds_ago: float = 0.0
+    """Of computing before an admission is told."""
     fail_after: int | None = None
     """Batches before the engine dies."""
     reject: Exception | None = None
@@ -167,6 +169,7 @@ class FakeBackend(FakeControl):
             ),
             explanation.num_common_tokens,
             saved_seconds=num_cached / TOKENS_PER_SECOND,
+            seconds_ago=self.seconds_ago,
         )
         return admission
 
