@@ -68,7 +68,7 @@ class Stub(FakeBackend):
         return replace(super().model_info(), block_size=BLOCK_SIZE, cache=cache)
 
     def _admission(self, request: GenerationRequest) -> Admission:
-        return Admission(len(request.token_ids), 0, {})
+        return Admission(len(request.token_ids), 0, {}, "never_cached")
 
 
 class Gateway:

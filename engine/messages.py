@@ -107,8 +107,12 @@ class Admitted(msgspec.Struct, frozen=True, tag="admitted"):
     num_cached_tokens: int
     reasons: dict[str, int]
     """Prompt blocks by reason."""
+    reason: str
+    """The one reason why no more was taken, as in the request's explanation."""
     num_common_tokens: int
     """Leading tokens that are cached in the nearest chain, whether or not they were taken from it."""
+    saved_seconds: float
+    """What computing the cached tokens would have added to steps, by the present `engine.step_cost.StepCost`."""
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):

@@ -44,7 +44,7 @@ class Scheduler:
         self._config = config
         self._cache = cache
         self._eos_token_ids = eos_token_ids
-        self._cost = cost or StepCost(fits=not config.deterministic)
+        self._cost = cost or StepCost()
         self._chunker = Chunker(config, self._cost)
         self._answers = Answers()
         self._running: list[Request] = []  # oldest first
@@ -305,11 +305,13 @@ class Scheduler:
             return
         request.was_admitted = True
         request.num_cached_tokens = num_cached = allocation.num_cached_tokens
-        num_prompt, num_common = request.num_prompt_tokens, allocation.explanation.num_common_tokens
+        num_prompt, explanation = request.num_prompt_tokens, allocation.explanation
         self.counters.admit(num_prompt, num_cached)
         request.reasons = reasons = {reason.value: count for reason, count in allocation.reasons.items()}
-        self.history.explanations.keep(request, allocation.explanation)
-        self._news.append(Admitted(request.request_id, num_prompt, num_cached, reasons, num_common))
+        self.history.explanations.keep(request, explanation)
+        reason, num_common = explanation.reason.value, explanation.num_common_tokens
+        saved = self._cost.chunk_seconds(num_cached, 0)
+        self._news.append(Admitted(request.request_id, num_prompt, num_cached, reasons, reason, num_common, saved))
 
     def _fork(self, request: Request, step: SchedulerOutput) -> list[Request]:
         """Give the siblings what this request has computed: all of the prompt but its last token.

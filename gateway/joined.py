@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 from gateway.backends.base import Admission, Backend, Generation, GenerationRequest, TokenBatch, TokenLogprobs
+from prefixcache.interface import Reason
 
 
 async def generate_all(backend: Backend, requests: Sequence[GenerationRequest]) -> Generation:
@@ -94,5 +95,7 @@ def _sum(admissions: Sequence[Admission]) -> Admission:
         num_prompt_tokens=sum(admission.num_prompt_tokens for admission in admissions),
         num_cached_tokens=sum(admission.num_cached_tokens for admission in admissions),
         reasons=reasons,
+        reason=next((admission.reason for admission in admissions if admission.reason != Reason.HIT), Reason.HIT),
         num_common_tokens=sum(admission.num_common_tokens for admission in admissions),
+        saved_seconds=sum(admission.saved_seconds for admission in admissions),
     )

@@ -46,15 +46,24 @@ _LABELLED_FIELDS = frozenset(
 
 
 class GatewayMetrics:
-    """All series of one gateway."""
+    """All series of one gateway.
 
-    def __init__(self) -> None:
+    Args:
+        has_engine: False: what only our own engine tells is left out.
+    """
+
+    def __init__(self, *, has_engine: bool = True) -> None:
         registry = self._registry = CollectorRegistry()
         self.prompt_tokens = Counter(
             "prefixgate_prompt_tokens", "Prompt tokens of admitted requests", registry=registry
         )
         self.cached_tokens = Counter(
             "prefixgate_cached_tokens", "Prompt tokens taken from the prefix cache", registry=registry
+        )
+        self.saved_seconds = Counter(
+            "prefixgate_saved_seconds",
+            "Seconds for which the engine would have computed the cached tokens, as it estimates",
+            registry=registry if has_engine else None,
         )
         self.generated_tokens = Counter("prefixgate_generated_tokens", "Tokens generated", registry=registry)
         self.aborted_requests = Counter(
@@ -102,6 +111,7 @@ class GatewayMetrics:
         """Count what was reused; called once for each admitted request."""
         self.prompt_tokens.inc(admission.num_prompt_tokens)
         self.cached_tokens.inc(admission.num_cached_tokens)
+        self.saved_seconds.inc(admission.saved_seconds)
         for reason, num_blocks in admission.reasons.items():
             self.prompt_blocks.labels(reason).inc(num_blocks)
 

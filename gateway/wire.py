@@ -10,8 +10,6 @@ from gateway.answer_pieces import AnswerEnd, Piece, WholeAnswer
 from gateway.backends.base import Admission
 from gateway.errors import Problem
 from gateway.prompt_logprobs import ScoredPrompt
-from prefixcache.interface import Reason
-from prefixcache.reasons import main_reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +80,5 @@ def cache_header(admission: Admission, fired_rules: Sequence[str]) -> bytes:
     """Print `x-prefixgate-cache`: what was reused, and in one word why no more."""
     return (
         f"cached={admission.num_cached_tokens}; prompt={admission.num_prompt_tokens}; "
-        f"reason={_main_reason(admission)}; rules={','.join(fired_rules) or 'none'}"
+        f"reason={admission.reason}; rules={','.join(fired_rules) or 'none'}"
     ).encode()
-
-
-def _main_reason(admission: Admission) -> Reason:
-    """Find the one reason to tell a client."""
-    reasons = {Reason(name): num_blocks for name, num_blocks in admission.reasons.items() if num_blocks}
-    if not reasons:
-        return Reason.HIT if admission.num_cached_tokens else Reason.NEVER_CACHED
-    reason = main_reason(reasons, num_computed_tokens=admission.num_prompt_tokens - admission.num_cached_tokens)
-    return Reason.NEVER_CACHED if reason is Reason.OTHER_SCOPE else reason

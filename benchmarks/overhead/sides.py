@@ -67,7 +67,7 @@ class InstantBackend:
         num_tokens = len(request.token_ids)
         num_hits = num_tokens * 15 // 16 // BLOCK_SIZE
         reasons = {"hit": num_hits, "diverged": num_tokens // BLOCK_SIZE - num_hits}
-        admission = Admission(num_tokens, num_hits * BLOCK_SIZE, reasons, num_hits * BLOCK_SIZE)
+        admission = Admission(num_tokens, num_hits * BLOCK_SIZE, reasons, "diverged", num_hits * BLOCK_SIZE)
         answer = list(itertools.islice(itertools.cycle(self._words), request.sampling.max_tokens))
         return Generation(admission, answer)
 

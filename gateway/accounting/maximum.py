@@ -19,7 +19,7 @@ from prefixcache.interface import PrefixCacheConfig
 from prefixcache.shadow import ShadowIndex
 
 MAX_BLOCKS = 65_536
-"""For the sample: some 50 MB. A pool that is larger itself takes as many as it has."""
+"""For the sample: 33 MB where its blocks have 32 tokens. A pool that is larger itself takes as many as it has."""
 
 
 class Change(NamedTuple):

@@ -59,8 +59,12 @@ class Admission:
     num_cached_tokens: int
     reasons: Mapping[str, int]
     """Prompt blocks by reason (`prefixcache.interface.Reason`)."""
+    reason: str
+    """The one reason why no more was taken (`prefixcache.reasons.main_reason`); it tells nothing of other tenants."""
     num_common_tokens: int = 0
     """Leading tokens that are cached in the nearest chain, whether or not they were taken from it."""
+    saved_seconds: float = 0.0
+    """For how long the engine would have computed the cached tokens, as it estimates."""
 
 
 @dataclass(frozen=True, slots=True)

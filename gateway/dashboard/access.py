@@ -6,7 +6,7 @@ from starlette.requests import Request
 
 from gateway.auth import Authenticator
 from gateway.dashboard.origin import check_own_page
-from gateway.dashboard.session import COOKIE, Session, Sessions
+from gateway.dashboard.session import COOKIE, Sessions
 from gateway.errors import AuthenticationError
 
 
@@ -32,17 +32,8 @@ class AdminAccess:
         if "authorization" in request.headers or COOKIE not in request.cookies:
             self._authenticator.check_admin(request.headers.get("authorization"))
             return
-        self.session_of(request)
+        self._authenticator.check_admin_enabled()
+        if self._sessions.read(request.cookies[COOKIE]) is None:
+            raise AuthenticationError("not logged in, or no longer; log in at /dashboard with the admin key")
         check_own_page(request)
         request.scope["state"]["operator"] = "dashboard"  # as whom the audit log names them
-
-    def session_of(self, request: Request) -> Session:
-        """Find the session of a request.
-
-        Raises: AdminDisabledError: no admin key is set; AuthenticationError: there is none, or none any more.
-        """
-        self._authenticator.check_admin_enabled()
-        session = self._sessions.read(request.cookies.get(COOKIE, ""))
-        if session is None:
-            raise AuthenticationError("not logged in, or no longer; log in at /dashboard with the admin key")
-        return session

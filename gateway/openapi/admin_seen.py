@@ -106,9 +106,31 @@ LOSSES: Schema = answer(
     ),
 )
 
+_SUMMARY = answer(count=COUNT, p50=_SECONDS, p95=_SECONDS)
+SERIES: Schema = answer(
+    object=one_of("series"),
+    since=TIME,
+    until=TIME,
+    step=COUNT,
+    points=array(
+        answer(
+            at=TIME,
+            requests=COUNT,
+            errors=COUNT,
+            prompt_tokens=_COUNT,
+            cached_tokens=_COUNT,
+            sampled_prompt_tokens=_COUNT,
+            sampled_cached_tokens=_COUNT,
+            possible_tokens=_COUNT,
+            first_token_seconds=answer(hit=_SUMMARY, miss=_SUMMARY),
+        )
+    ),
+)
+
 ADMIN_SEEN: dict[str, Schema] = {
     "Overview": OVERVIEW,
     "Losses": LOSSES,
+    "Series": SERIES,
     "TenantUsage": USAGE,
     "Changes": answer(id=TEXT, rules=array(TEXT), diff=TEXT),
 }

@@ -20,6 +20,7 @@ from gateway.openapi.operation import Access, Given, Operation
 from gateway.openapi.schema import TEXT, ref
 from gateway.routes.admin_requests import FilterQuery, HistoryQuery, RequestsQuery
 from gateway.routes.admin_rules import ModeBody, PlaceQuery
+from gateway.routes.admin_series import SeriesQuery
 
 _STORED = (StorageUnavailableError,)
 _NAMED = (*_STORED, NotFoundError)
@@ -85,6 +86,7 @@ _REQUESTS = (
         query=FilterQuery,
     ),
     admin_get("/requests/{request_id}", "Show a logged request", "LoggedRequest", *_NAMED),
+    admin_get("/series", "Sums by steps of minutes", "Series", *_STORED, query=SeriesQuery),
     admin_get("/requests/{request_id}/changes", "Show what rules change in it", "Changes", *_NAMED),
     admin_get("/history", "Sums by the hour", "Page", *_CHANGED, query=HistoryQuery),
     admin_get("/losses", "What could have been cached, and why it was not", "Losses", *_STORED, query=SpanQuery),

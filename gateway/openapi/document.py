@@ -50,12 +50,12 @@ _ACCESS_ERRORS: dict[Access, tuple[type[Exception], ...]] = {
     Access.EVERYBODY: (),
     Access.KEY: (AuthenticationError,),
     Access.ADMIN: (AuthenticationError, AdminDisabledError, CrossSiteError),
-    Access.SESSION: (AuthenticationError, AdminDisabledError),
 }
+_SESSION = "DashboardCookie"
 _SECURITY = {
     Access.KEY.value: {"type": "http", "scheme": "bearer", "description": "Needed once the first API key was made."},
     Access.ADMIN.value: {"type": "http", "scheme": "bearer", "description": "The key in PREFIXGATE_ADMIN_KEY."},
-    Access.SESSION.value: {"type": "apiKey", "in": "cookie", "name": COOKIE, "description": "From /dashboard/login."},
+    _SESSION: {"type": "apiKey", "in": "cookie", "name": COOKIE, "description": "From /dashboard/login."},
 }
 _CONVERTER = re.compile(r":[a-z]+}")
 _PARAMETER = re.compile(r"{(\w+)}")
@@ -105,8 +105,8 @@ def _describe(operation: Operation, schemas: dict[str, Schema]) -> Json:
     errors = [*operation.errors, *_ACCESS_ERRORS[operation.access]]
     described: Json = {"summary": operation.summary, "parameters": list(_parameters(operation))}
     if operation.access is not Access.EVERYBODY:
-        ways = [Access.ADMIN, Access.SESSION] if operation.access is Access.ADMIN else [operation.access]
-        described["security"] = [{way.value: []} for way in ways]
+        ways = [operation.access.value, *([_SESSION] if operation.access is Access.ADMIN else [])]
+        described["security"] = [{way: []} for way in ways]
     if operation.body is not None:
         errors += [InvalidRequestError, BodyTooLargeError]
         described["requestBody"] = _body(operation.body, schemas)

@@ -17,8 +17,6 @@ class Access(Enum):
     EVERYBODY = "everybody"
     KEY = "ApiKey"
     ADMIN = "AdminKey"
-    SESSION = "DashboardSession"
-    """Whoever is logged in at the dashboard; they may do what an operator may."""
 
 
 @dataclass(frozen=True, slots=True)

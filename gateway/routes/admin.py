@@ -30,6 +30,7 @@ from gateway.routes.admin_prompts import add_prompt_routes
 from gateway.routes.admin_requests import add_request_routes
 from gateway.routes.admin_rules import add_rule_routes
 from gateway.routes.admin_savings import add_savings_route
+from gateway.routes.admin_series import add_series_route
 from gateway.routes.admin_usage import add_usage_route
 from gateway.settings import Settings
 from gateway.storage.limit_settings import LimitSettings
@@ -75,6 +76,7 @@ def admin_router(
         add_tenant_routes(router, store)
         add_key_routes(router, store)
         add_request_routes(router, store)
+        add_series_route(router, store)
         add_changes_route(router, store, StoredChanges(modes))
         add_losses_route(router, accounting, store)
         if limits is not None:

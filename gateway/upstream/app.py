@@ -43,6 +43,7 @@ from gateway.routes.admin_overview import add_overview_routes, live_overview
 from gateway.routes.admin_requests import add_request_routes
 from gateway.routes.admin_rules import add_rule_routes
 from gateway.routes.admin_savings import add_savings_route
+from gateway.routes.admin_series import add_series_route
 from gateway.routes.admin_usage import add_usage_route
 from gateway.settings import Settings
 from gateway.storage.limit_settings import LimitSettings
@@ -193,6 +194,7 @@ def _admin_router(
         add_losses_route(router, None, store)  # what an upstream's cache could have given, nobody knows here
         add_key_routes(router, store)
         add_request_routes(router, store)
+        add_series_route(router, store)
         add_changes_route(router, store, StoredChanges(modes, READ_FORMS))
         add_rule_routes(router, modes, rules, store)
         add_limit_routes(router, limits, store)

@@ -60,7 +60,7 @@ class Books:
         receipt = self.accounting.admit(
             prediction.prompt,
             origin,
-            Admission(len(prediction.prompt.token_ids), cached, {}),
+            Admission(len(prediction.prompt.token_ids), cached, {}, main_reason(foreseen, reported)),
             identity=arrival.identity,
             model=self.foresight.model_info(),
             record=record,

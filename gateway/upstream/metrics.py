@@ -21,7 +21,7 @@ class UpstreamMetrics(Collector):
     """
 
     def __init__(self, pool: UpstreamPool) -> None:
-        self.gateway = GatewayMetrics()
+        self.gateway = GatewayMetrics(has_engine=False)
         self._pool = pool
         self._num_answers: dict[tuple[str, int], int] = {}
         self._num_untold = 0

@@ -260,6 +260,7 @@ def test_explain_request_is_of_its_first_admission_though_its_own_blocks_are_cac
     assert (first.reason, second.reason, other.reason) == (Reason.NEVER_CACHED, Reason.DIVERGED, Reason.NEVER_CACHED)
     assert (second.diverging_token, third.num_common_tokens, third.diverging_token) == (20, 64, None)
     assert [explained[name].nearest_request_id for name in "abcd"] == [None, "a", "b", None]
+    assert [said.admitted[name].reason for name in "abcd"] == [explained[name].explanation.reason for name in "abcd"]
     revealed = {name: said.ask(engine, ExplainRequest(name, reveal_other_scopes=True)) for name in "abd"}
     assert [revealed[name].explanation.reason for name in "abd"] == [
         Reason.NEVER_CACHED,  # the others came later

@@ -15,6 +15,9 @@ from engine.chunking import MIN_CHUNK
 from engine.config import SchedulerConfig
 from engine.messages import SamplingParams
 from engine.step_cost import StepCost
+from tests.engine.test_scheduler import prompt_of
+from tests.support.chain_runner import ChainRunner
+from tests.support.engine_factory import Transcript, add_request, make_engine
 
 
 def part(num_tokens: int, context: int) -> ScheduledRequest:
@@ -68,6 +71,18 @@ def test_step_cost_that_does_not_fit_stays_as_it_is() -> None:
     cost = StepCost(fits=False)
     cost.observe([part(300, 100)], 9.0)
     assert cost.fixed == StepCost().fixed
+
+
+def test_admission_tells_for_how_long_the_cached_tokens_would_have_been_computed() -> None:
+    engine, _ = make_engine(ChainRunner(num_blocks=64, step_seconds=0.001), deterministic=True)
+    for name in ("cold", "hit"):
+        add_request(engine, name, prompt_of(200), max_tokens=4)
+        said = Transcript().run(engine)
+    cached = said.admitted["hit"].num_cached_tokens
+    assert cached > 0
+    assert 0 < said.admitted["hit"].saved_seconds < StepCost().chunk_seconds(cached, 0) / 4, "this machine's speed"
+    add_request(engine, "other", prompt_of(200, seed=1), max_tokens=4)
+    assert Transcript().run(engine).admitted["other"].saved_seconds == 0
 
 
 def test_prompts_get_their_part_of_steps_that_answers_fill() -> None:

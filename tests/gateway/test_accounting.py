@@ -192,7 +192,7 @@ class CachingBackend(FakeBackend):
         hit = self.cache.serve(prompt, None)
         assert hit is not None
         self.cache.extend(prompt, self.reply[:-1], None)
-        return Admission(len(request.token_ids), hit.num_cached_tokens, {})
+        return Admission(len(request.token_ids), hit.num_cached_tokens, {}, "diverged")
 
 
 async def test_answer_that_comes_back_is_no_rules_merit(model_files: ModelFiles, tokenizer: Tokenizer) -> None:
@@ -334,7 +334,8 @@ async def test_requests_that_cannot_be_looked_at_are_told_apart_from_those_that_
     origin = Origin(normalized, RuleRegistry([]).rule_set(), Context())
     record = PromptRecord("chatcmpl-1", "r1", "a", PATH, 20, 0, (), ())
     for _ in range(MAX_WAITING + 3):
-        accounting.admit(sent, origin, Admission(20, 0, {}), identity=Identity("a"), model=model, record=record)
+        admission = Admission(20, 0, {}, "never_cached")
+        accounting.admit(sent, origin, admission, identity=Identity("a"), model=model, record=record)
     free.set()
     await accounting.settle()
     report = accounting.savings.report()

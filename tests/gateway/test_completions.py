@@ -70,8 +70,10 @@ async def test_every_form_of_a_prompt_and_its_echo(
 async def test_no_rule_touches_it_and_its_prefix_is_shared(client: httpx.AsyncClient) -> None:
     await client.post(PATH, json=completion(f"{TEXT} one"))
     report = (await client.post(PATH, json=completion(f"{TEXT} two"))).headers["x-prefixgate-cache"]
-    assert report.endswith("rules=none")
+    assert report.endswith("reason=hit; rules=none")
     assert "cached=0" not in report
+    several = await client.post(PATH, json={**completion(""), "prompt": [f"{TEXT} two", "lazy " * 20]})
+    assert "reason=never_cached" in several.headers["x-prefixgate-cache"]
 
 
 async def test_sixteen_tokens_are_generated_where_nothing_is_said(

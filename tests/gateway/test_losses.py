@@ -52,7 +52,7 @@ class CachingBackend(FakeBackend):
         assert hit is not None
         self.cache.extend(prompt, self.reply[:-1], None)
         reasons = {found.reason.value: 1}
-        return Admission(len(request.token_ids), hit.num_cached_tokens, reasons, found.num_common_tokens)
+        return Admission(len(request.token_ids), hit.num_cached_tokens, reasons, found.reason, found.num_common_tokens)
 
 
 Chat = Sequence[tuple[str, str]]
@@ -182,7 +182,7 @@ def test_misses_are_bounded_and_the_worst_of_a_time_come_first() -> None:
     for number in range(MAX_MISSES + 10):
         now = float(number)
         record = PromptRecord(f"chatcmpl-{number}", f"r{number}", "acme", PATH, 5000, 0, (), ())
-        losses.count(record, Admission(5000, 0, {"evicted": 1}), Possible(number % 100 + 1))
+        losses.count(record, Admission(5000, 0, {"evicted": 1}, "evicted"), Possible(number % 100 + 1))
     assert [miss.lost_tokens for miss in losses.top(0, 2000, 3)] == [100, 100, 100]
     assert [miss.completion_id for miss in losses.top(0, 21, 3)] == [f"chatcmpl-{at}" for at in (20, 19, 18)]
     assert losses.top(0, 9, 3) == []

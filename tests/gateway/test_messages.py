@@ -74,7 +74,7 @@ async def test_answer_in_one_piece(client: httpx.AsyncClient, backend: FakeBacke
 def test_text_behind_a_call_stays_behind_it() -> None:
     said = [Text("a"), CallStart(0, "call_0", "look"), CallArguments(0, "{}"), Text("<tool_call>"), Text(' {"na')]
     answer = gather(said, AnswerEnd("length", None, 9))
-    wire = MessagesWire(AnswerHead("msg_1", 5, "tiny", Admission(20, 8, {}), 8, {}))
+    wire = MessagesWire(AnswerHead("msg_1", 5, "tiny", Admission(20, 8, {}, "diverged"), 8, {}))
     content = json.loads(wire.whole([answer]))["content"]
     assert [block.get("text", block["type"]) for block in content] == ["a", "tool_use", '<tool_call> {"na']
     assert answer.text == 'a<tool_call> {"na'

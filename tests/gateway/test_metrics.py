@@ -4,7 +4,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.gateway.support.fake_backend import FakeBackend
+from tests.gateway.support.fake_backend import TOKENS_PER_SECOND, FakeBackend
 from tests.gateway.test_chat import PATH, chat
 
 Series = dict[str, float]
@@ -44,6 +44,7 @@ async def test_two_scrapes_around_a_cached_request_differ_by_exactly_its_tokens(
     assert grown == {
         "prefixgate_prompt_tokens_total": int(report["prompt"]),
         "prefixgate_cached_tokens_total": int(report["cached"]),
+        "prefixgate_saved_seconds_total": int(report["cached"]) / TOKENS_PER_SECOND,
         "prefixgate_generated_tokens_total": len(backend.reply),
         "prefixgate_prompt_blocks_total[hit]": num_cached_blocks,
         "prefixgate_prompt_blocks_total[diverged]": num_blocks - num_cached_blocks,

@@ -136,7 +136,7 @@ async def test_logprobs_where_they_are_asked_for(client: httpx.AsyncClient, back
     assert streamed == entries == got[-1]["response"]["output"][0]["content"][0]["logprobs"]
 
 
-HEAD = AnswerHead("resp_ab", 5, "tiny", Admission(20, 8, {}), 8, {})
+HEAD = AnswerHead("resp_ab", 5, "tiny", Admission(20, 8, {}, "diverged"), 8, {})
 ENDED = AnswerEnd("stop", None, 1)
 PIECES: list[Piece] = [
     Thought("Hm"),

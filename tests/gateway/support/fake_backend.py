@@ -19,8 +19,12 @@ from gateway.backends.base import (
     TokenLogprobs,
 )
 from gateway.backends.control import ExplainedRequest
-from prefixcache.interface import PrefixCacheConfig
+from prefixcache.interface import PrefixCacheConfig, Reason
+from prefixcache.reasons import main_reason
 from tests.gateway.support.fake_control import BLOCK_SIZE, TOTAL_BLOCKS, FakeControl, keys_of
+
+TOKENS_PER_SECOND = 1024
+"""Of prompts, as it tells when it says how long it would have computed."""
 
 
 @dataclass
@@ -153,8 +157,16 @@ class FakeBackend(FakeControl):
             reasons["hit"] = num_hits
         if len(keys) > num_hits:
             reasons["diverged" if num_hits else "never_cached"] = len(keys) - num_hits
+        num_cached = num_hits * BLOCK_SIZE
         admission = self._admissions[request.request_id] = Admission(
-            num_tokens, num_hits * BLOCK_SIZE, reasons, explanation.num_common_tokens
+            num_tokens,
+            num_cached,
+            reasons,
+            main_reason(
+                {Reason(name): count for name, count in reasons.items()}, num_computed_tokens=num_tokens - num_cached
+            ),
+            explanation.num_common_tokens,
+            saved_seconds=num_cached / TOKENS_PER_SECOND,
         )
         return admission
 

@@ -87,6 +87,7 @@ async def test_a_stream_crosses_byte_for_byte_in_whatever_pieces(size: int) -> N
     assert "prefixgate_cached_tokens_total 4.0" in shown
     assert "prefixgate_generated_tokens_total 2.0" in shown
     assert 'prefixgate_time_to_first_token_seconds_count{cache="miss"} 1.0' in shown
+    assert "prefixgate_saved_seconds" not in shown, "nobody knows them of an upstream"
 
 
 async def test_an_upstreams_error_crosses_with_its_status_and_body() -> None:

@@ -35,6 +35,7 @@ export function waterfallCard() {
 /** What to say where there is nothing to show; null: there is something. */
 function noSample({ sampling, prompt_tokens: prompt }, words) {
   if (prompt) return null;
+  if (sampling === null) return empty("What was possible is not known here", "Only an upstream server itself knows what its cache could have given. What the rules saved, or would save, is listed below.");
   if (!sampling) return empty("Nothing is sampled", "Start the gateway with --accounting-sampling 0.05, or 1 with little traffic: what was possible is counted on that share of the prompt families.");
   const advice = sampling < 1 ? " With little traffic start the gateway with --accounting-sampling 1." : "";
   return empty(`No request of ${words} is in the sample`, `${setting(sampling)} of the prompt families are sampled.${advice}`);

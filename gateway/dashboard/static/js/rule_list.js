@@ -23,7 +23,7 @@ export function rulesCard({ signal }) {
 
   async function load() {
     try {
-      const [rules, savings] = await Promise.all([get("rules", { signal }), get("savings", { signal })]);
+      const [rules, savings] = await Promise.all([get("rules", { signal }), get("savings", { signal }).catch(withoutTokenizer)]);
       const now = JSON.stringify([rules, savings.rules, savings.sampled_prompt_tokens]);
       if (now !== shown) show(rules, savings);
       shown = now;
@@ -82,6 +82,12 @@ export function rulesCard({ signal }) {
 }
 
 const TITLES = { audit: "In audit mode", off: "Off", on: "On" };
+/** In front of an upstream server, without its tokenizer, nothing is counted, and the rules can still be switched. */
+function withoutTokenizer(error) {
+  if (error.status !== 404) throw error;
+  return { rules: null };
+}
+
 const EMPTY = {
   audit: ["No rule is in audit mode", "Put one that is off into audit mode to see what it would save; nothing that is sent changes."],
   off: ["No rule is off"],
@@ -91,15 +97,16 @@ const EMPTY = {
 /** A rule with its savings in the list where it stands, and the narrower choices that were made for it. */
 function rowOf(rule, choices, savings) {
   const counted = rule.mode === "on" ? "on" : "audit";
-  const index = savings.rules.findIndex((row) => row.rule === rule.name && row.mode === counted);
+  const index = savings.rules?.findIndex((row) => row.rule === rule.name && row.mode === counted) ?? -1;
   const isHere = ({ rule: name }) => name === rule.name || (name === EVERY && rule.default === "on");
   const others = choices.filter((choice) => isHere(choice) && (choice.tenant !== EVERY || choice.route !== EVERY));
-  return { ...rule, index, saved: savings.rules[index] ?? null, others };
+  return { ...rule, index, saved: savings.rules?.[index] ?? null, others };
 }
 
 const bySavings = (one, other) => (other.saved?.net_tokens ?? 0) - (one.saved?.net_tokens ?? 0);
 
 function savedInWords({ mode, saved, index }, savings) {
+  if (savings.rules === null) return h("p.hint", "Not counted: the gateway needs --tokenizer for it.");
   if (saved === null) return h("p.hint", "Has not fired since the start.");
   const of = (name, format) => figure(`rules.${index}.${name}`, saved[name], format);
   const fired = ["in ", of("fired_requests", count), " requests"];

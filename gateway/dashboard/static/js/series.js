@@ -9,8 +9,8 @@ const MARKER_SIZE = 2;
 /** Seconds that are marked on the logarithmic axis. */
 const TICKS = [0.001, 0.01, 0.1, 1, 10, 100].flatMap((power) => [power, 2 * power, 5 * power]);
 
-/** A part of a whole; null where there is no whole. */
-const ratio = (part, whole) => (whole ? part / whole : null);
+/** A part of a whole; null where one of them is not known. */
+const ratio = (part, whole) => (whole && part !== null ? part / whole : null);
 
 const hitRate = (point) => ratio(point.cached_tokens, point.prompt_tokens);
 const sampledHitRate = (point) => ratio(point.sampled_cached_tokens, point.sampled_prompt_tokens);

@@ -24,26 +24,27 @@ export function tiles(figures, overview) {
 
 /** What the maximum is and how much of the traffic it was counted on; what to set where there is none. */
 export function maximumInWords(overview) {
-  const { sampling, prompt_tokens: sampled } = overview?.maximum ?? {};
-  if (overview?.maximum === null && overview.mode === "upstream") return "There is no maximum, for the gateway cannot count tokens: start it with --tokenizer.";
+  if (overview?.mode === "upstream") return "There is no maximum: what an upstream server's cache could have given is not known here.";
+  const { sampling, prompt_tokens: sampled, max_hit_rate: known, evicted_blocks: evicted } = overview?.maximum ?? {};
   if (!sampling) return "There is no maximum, for nothing is sampled: start the gateway with --accounting-sampling 0.05, or 1 with little traffic.";
   const share = setting(sampling);
-  if (!sampled) {
+  if (known === null || known === undefined) {
     const advice = sampling < 1 ? " With little traffic start it with --accounting-sampling 1." : "";
     return `There is no maximum yet: the sample is ${share} of the prompt families, and none has come into it.${advice}`;
   }
   return (
     "Maximum: what an unlimited pool with all safe rules on would have reused of the same prompts; counted on a sample of " +
-    `${share} of the prompt families, ${compact(sampled)} of ${compact(overview.tokens.prompt)} tokens since the start.`
+    `${share} of the prompt families, ${compact(sampled)} of ${compact(overview.tokens.prompt)} tokens since the start.` +
+    (evicted ? ` More may have been possible: that pool had to give up ${compact(evicted)} blocks.` : "")
   );
 }
 
 function possible(figures) {
   const known = h("span", "Of the sample ", figures.of("maximum.hit_rate", percent), ", where ", figures.of("maximum.max_hit_rate", percent), " was possible: ", h("a", { href: "#/why" }, "why not higher?"));
   const unknown = h("span", "Nothing is in the sample yet.");
-  figures.also(({ maximum }) => {
-    known.hidden = !maximum?.prompt_tokens;
-    unknown.hidden = !known.hidden;
+  figures.also(({ maximum, mode }) => {
+    known.hidden = typeof maximum?.max_hit_rate !== "number";
+    unknown.hidden = !known.hidden || mode === "upstream";
   });
   return [known, unknown];
 }

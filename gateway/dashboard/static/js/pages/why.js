@@ -47,7 +47,7 @@ export function open(root, context) {
     const now = JSON.stringify({ ...losses, since: null, until: null });
     if (now === shown) return;
     shown = now;
-    details.hidden = tops.hidden = false;
+    details.hidden = tops.hidden = !losses.prompt_tokens;
     waterfall.show(losses, choice.span.words);
     fill(reasons, reasonsList(losses, room));
     fill(top, topTable(losses));

@@ -1,0 +1,100 @@
+"""`/admin/v1/series`: what came, what was cached and how long first tokens took, by steps of time, as charts draw it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from itertools import groupby
+from math import ceil
+from operator import attrgetter
+from typing import Annotated, Any
+
+from fastapi import APIRouter
+from pydantic import Field
+from starlette.requests import Request
+
+from gateway.admin_wire import Body, Moment, iso_time, read_query
+from gateway.errors import InvalidRequestError
+from gateway.first_tokens import HIT, MISS, counts_by_bucket, summary
+from gateway.storage.minutes import MINUTE_SECONDS, MinuteSum
+from gateway.storage.store import Store
+
+Json = dict[str, Any]
+
+MAX_POINTS = 1500
+_USUAL_POINTS = 300
+_DAY_SECONDS = 86400
+_MAX_DAYS = 300
+_MAX_SECONDS = _MAX_DAYS * _DAY_SECONDS
+_COUNTS = ("requests", "errors")
+"""0 where a step has none of them; of all others it is not known then."""
+_TOKENS = ("prompt_tokens", "cached_tokens", "sampled_prompt_tokens", "sampled_cached_tokens", "possible_tokens")
+_FIRST_TOKENS = "first_tokens"
+
+
+class SeriesQuery(Body):
+    """`GET /series`; by default the last day, in at most 300 steps."""
+
+    since: Moment | None = None
+    until: Moment | None = None
+    step: Annotated[int, Field(ge=MINUTE_SECONDS, le=_DAY_SECONDS, multiple_of=MINUTE_SECONDS)] | None = None
+
+
+def add_series_route(router: APIRouter, store: Store) -> None:
+    """Add the route. What this gateway still holds in memory is written before anything is read."""
+
+    @router.get("/series")
+    async def series(request: Request) -> Json:
+        since, until, step = _span(read_query(request, SeriesQuery), time.time())
+        await store.log.flush()
+        rows = await store.minutes.sums(since, until, step, names=(*_COUNTS, *_TOKENS, _FIRST_TOKENS))
+        points = [_point(at, list(sums)) for at, sums in groupby(rows, attrgetter("at"))]
+        return {
+            "object": "series",
+            "since": iso_time(since),
+            "until": iso_time(until),
+            "step": step,
+            "points": points,
+        }
+
+
+def _span(query: SeriesQuery, now: float) -> tuple[float, float, int]:
+    """Give the begin of the first step, the end, and the length of a step, all in seconds.
+
+    Raises: InvalidRequestError: the time is none, or has too many steps.
+    """
+    until = query.until.timestamp() if query.until else now
+    since = query.since.timestamp() if query.since else until - _DAY_SECONDS
+    if not max(0.0, until - _MAX_SECONDS) <= since < until:
+        wanted = f"since 1970, before until ({iso_time(until)}) and at most {_MAX_DAYS} days of it"
+        raise InvalidRequestError(f"since: got {iso_time(since)}, wanted a time {wanted}", param="since")
+    step = query.step or _step_for(until - since, _USUAL_POINTS)
+    begin = since - since % step  # steps are whole, so that the first is as high as the others
+    if (until - begin) / step > MAX_POINTS:
+        raise InvalidRequestError(
+            f"step: got {step}, wanted so many seconds that there are at most {MAX_POINTS} points, such as "
+            f"{_step_for(until - since, _USUAL_POINTS)}",
+            param="step",
+        )
+    return begin, until, step
+
+
+def _step_for(seconds: float, num_points: int) -> int:
+    """Find the shortest step of whole minutes with which so many points cover a time."""
+    return ceil(seconds / num_points / MINUTE_SECONDS) * MINUTE_SECONDS
+
+
+def _buckets(cache: str, sums: Iterable[MinuteSum]) -> list[float]:
+    """Take the times of hits, or of misses, from the labels of their sums."""
+    names = ((sum_.label.partition(":"), sum_.value) for sum_ in sums if sum_.name == _FIRST_TOKENS)
+    return counts_by_bucket({bucket: count for (label, _, bucket), count in names if label == cache})
+
+
+def _point(at: int, sums: list[MinuteSum]) -> Json:
+    values = {sum_.name: int(sum_.value) for sum_ in sums if not sum_.label}
+    return {
+        "at": iso_time(at),
+        **{name: values.get(name, 0) for name in _COUNTS},
+        **{name: values.get(name) for name in _TOKENS},
+        "first_token_seconds": {cache: summary(_buckets(cache, sums)) for cache in (HIT, MISS)},
+    }
