@@ -37,16 +37,24 @@ def test_serve_without_the_engines_packages_says_what_to_do(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_serve_prints_a_curl_line_that_works_and_ends_on_a_signal(model_files: ModelFiles, number: int) -> None:
-    process = start(model_files)
+def test_serve_prints_a_curl_line_that_works_and_ends_on_a_signal_while_somebody_listens(
+    model_files: ModelFiles, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PREFIXGATE_ADMIN_KEY", "open-sesame")
+    process = start(model_files, "ready", "60")
     assert process.stdout is not None
     try:
         says, _, curl = (process.stdout.readline() for _ in range(3))
         assert says.startswith("prefixgate serves tiny on http://127.0.0.1:")
         answer = subprocess.run(curl, shell=True, capture_output=True, text=True, check=True, timeout=10)
         assert json.loads(answer.stdout)["object"] == "chat.completion"
-        process.send_signal(number)
-        _, log = process.communicate(timeout=10)
+        url, headers = says.split()[-1], {"authorization": "Bearer open-sesame"}
+        with httpx.stream("GET", f"{url}/admin/v1/live", headers=headers) as live:
+            lines = live.iter_lines()
+            assert next(lines) == "event: overview"
+            process.send_signal(number)
+            _, log = process.communicate(timeout=30)  # half of its grace for answers
+            assert list(lines)[-1] == "", "it ended in order"
         assert process.returncode in (0, -number)
         assert "NOTICE: no API key exists" in log
         assert "Traceback" not in log
