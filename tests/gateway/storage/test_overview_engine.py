@@ -68,6 +68,7 @@ async def test_every_number_is_that_of_the_other_places_at_the_same_moment(admin
 
     savings, losses, (hour,) = await get("/savings"), await get("/losses"), (await get("/history"))["data"]
     (tenant,) = (await get("/tenants/usage"))["data"]
+    points = (await get("/series"))["points"]
     seen, cache = await get("/overview"), await get("/cache")
     series = await scrape(admin_root(admin))
 
@@ -80,6 +81,8 @@ async def test_every_number_is_that_of_the_other_places_at_the_same_moment(admin
     assert tokens["cached"] == metric("cached_tokens_total") == hour["num_cached_tokens"] == tenant["cached_tokens"]
     assert tokens["generated"] == metric("generated_tokens_total") == hour["num_output_tokens"]
     assert tokens["prompt"] == cache["counters"]["prompt_tokens"] == savings["prompt_tokens"]
+    for name in ("prompt", "cached"):
+        assert tokens[name] == sum(point[f"{name}_tokens"] or 0 for point in points)
     assert tokens["hit_rate"] == tenant["hit_rate"] == tokens["cached"] / tokens["prompt"]
     assert seen["saved"]["tokens"] == tokens["cached"]
 
