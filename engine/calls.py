@@ -74,6 +74,10 @@ class ExplainRequest(msgspec.Struct, frozen=True, tag="explain_request"):
     """For the operator only."""
 
 
+class GetNamespaces(msgspec.Struct, frozen=True, tag="namespaces"):
+    """Count the blocks of each namespace. Answered by `NamespaceBlocks`."""
+
+
 Order = (
     WarmPrompt
     | PinPrompt
@@ -84,6 +88,7 @@ Order = (
     | GetBlocks
     | ExplainPrompt
     | ExplainRequest
+    | GetNamespaces
 )
 
 
@@ -171,6 +176,13 @@ class Explained(msgspec.Struct, frozen=True, tag="explained"):
     """Who computed the nearest cached chain; None: a warm-up, or it is forgotten."""
 
 
+class NamespaceBlocks(msgspec.Struct, frozen=True, tag="namespace_blocks"):
+    """Whose the blocks are."""
+
+    num_blocks: dict[bytes, int]
+    """Of each namespace, those that are cached or being computed; a block that nobody else can find is nobody's."""
+
+
 class Done(msgspec.Struct, frozen=True, tag="done"):
     """It is done, and there is nothing more to say."""
 
@@ -190,7 +202,17 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
 
 
 Outcome = (
-    Warmed | Pinned | Unpinned | Prioritized | CacheOptions | RequestBlocks | Explained | Done | NotFound | Refused
+    Warmed
+    | Pinned
+    | Unpinned
+    | Prioritized
+    | CacheOptions
+    | RequestBlocks
+    | Explained
+    | NamespaceBlocks
+    | Done
+    | NotFound
+    | Refused
 )
 
 

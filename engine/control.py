@@ -16,6 +16,8 @@ from engine.calls import (
     ExplainPrompt,
     ExplainRequest,
     GetBlocks,
+    GetNamespaces,
+    NamespaceBlocks,
     NotFound,
     Order,
     Outcome,
@@ -90,7 +92,9 @@ class EngineControl:
             case ExplainPrompt():
                 return self._explained(prompt, self._cache.explain(prompt), reveal=order.reveal_other_scopes)
 
-    def _perform(self, order: UnpinPrompt | EndPriority | SetCacheOptions | GetBlocks | ExplainRequest) -> Outcome:
+    def _perform(
+        self, order: UnpinPrompt | EndPriority | SetCacheOptions | GetBlocks | ExplainRequest | GetNamespaces
+    ) -> Outcome:
         match order:
             case UnpinPrompt(handle):
                 pin = self._pins.pop(handle, None)
@@ -109,6 +113,8 @@ class EngineControl:
                 return self._set_options(order)
             case GetBlocks(request_id):
                 return self._blocks(request_id)
+            case GetNamespaces():
+                return NamespaceBlocks(self._cache.blocks_by_namespace())
             case ExplainRequest(request_id, reveal):
                 kept = self._scheduler.history.explanations.of(request_id)
                 if kept is None:

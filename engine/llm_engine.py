@@ -13,6 +13,8 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Protocol
 
+import msgspec
+
 from engine.batch import SchedulerOutput, StepOutput
 from engine.calls import Call, Reply
 from engine.config import EngineConfig
@@ -197,6 +199,7 @@ class LLMEngine:
             why = f"engine step failed: {type(error).__name__}"
             result = StepOutput({}, {part.request_id: why for part in scheduled.requests})
         self._warm_ups.update(result)
+        messages = [_later(message, seconds) for message in messages]
         outputs = self.scheduler.update(scheduled, result, seconds=seconds)
         messages.extend(self.scheduler.take_news())
         if outputs:
@@ -277,3 +280,8 @@ class LLMEngine:
         why = "the request does not fit into the part of the block pool that is not pinned"
         logger.error("request refused: %s", why)
         return [RequestFailed(request_id, why, "messages")]
+
+
+def _later(message: FromEngine, seconds: float) -> FromEngine:
+    """Say of an admission how long ago it was, so that computing does not count as waiting."""
+    return msgspec.structs.replace(message, seconds_ago=seconds) if isinstance(message, Admitted) else message

@@ -113,6 +113,8 @@ class Admitted(msgspec.Struct, frozen=True, tag="admitted"):
     """Leading tokens that are cached in the nearest chain, whether or not they were taken from it."""
     saved_seconds: float
     """What computing the cached tokens would have added to steps, by the present `engine.step_cost.StepCost`."""
+    seconds_ago: float = 0.0
+    """Since it got them: this is told when the step that it came into has been computed."""
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):

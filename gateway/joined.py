@@ -98,4 +98,5 @@ def _sum(admissions: Sequence[Admission]) -> Admission:
         reason=next((admission.reason for admission in admissions if admission.reason != Reason.HIT), Reason.HIT),
         num_common_tokens=sum(admission.num_common_tokens for admission in admissions),
         saved_seconds=sum(admission.saved_seconds for admission in admissions),
+        seconds_ago=min(admission.seconds_ago for admission in admissions),
     )

@@ -16,6 +16,11 @@ PUBLIC_SCOPE = "public"
 _MAX_NAMESPACES = 4096
 
 
+def namespace_of(scope: str, model: ModelInfo) -> Namespace:
+    """Return where the blocks live that a scope (`PUBLIC_SCOPE`, or of an identity) sees of the running model."""
+    return Namespace(namespace(model.namespace_fields, scope=scope))
+
+
 class PrefixHasher:
     """Makes generation requests out of token ids."""
 
@@ -76,6 +81,6 @@ class PrefixHasher:
         if found is None:
             if len(self._namespaces) >= _MAX_NAMESPACES:
                 self._namespaces.clear()
-            found = Namespace(namespace(model.namespace_fields, scope=scope))
+            found = namespace_of(scope, model)
             self._namespaces[key] = found
         return found

@@ -194,7 +194,7 @@ class Serving(Generic[RequestT]):
         entry.prepare_seconds = handed_over_at - task.arrived_at
         generation = await generate_all(services.backend, prepared.requests)
         admission = generation.admission
-        entry.queue_seconds = services.clock() - handed_over_at
+        entry.queue_seconds = max(0.0, services.clock() - handed_over_at - admission.seconds_ago)
         entry.rules = prepared.fired_rules
         entry.prompt_id = prepared.prompt_id
         entry.admit(admission)

@@ -373,6 +373,10 @@ class PrefixCache:
         self._check_running(table)
         return TableView.of(table, self._pool)
 
+    def blocks_by_namespace(self) -> dict[bytes, int]:
+        """Count the blocks, READY and PENDING, that can be or will be found in each namespace."""
+        return self._index.count_by_namespace()
+
     def snapshot(self) -> CacheSnapshot:
         """Look at the pool."""
         return self._pool.snapshot(

@@ -65,6 +65,8 @@ class Admission:
     """Leading tokens that are cached in the nearest chain, whether or not they were taken from it."""
     saved_seconds: float = 0.0
     """For how long the engine would have computed the cached tokens, as it estimates."""
+    seconds_ago: float = 0.0
+    """Between the admission and the news of it, in which the prompt was computed."""
 
 
 @dataclass(frozen=True, slots=True)

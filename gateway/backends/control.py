@@ -165,6 +165,10 @@ class CacheControl(Protocol):
         """Look at a request's block table; None: it is not known, or ended too long ago."""
         ...
 
+    async def blocks_by_namespace(self) -> Mapping[bytes, int]:
+        """Count the blocks of each namespace that are cached or being computed; see `gateway.cache_shares`."""
+        ...
+
     async def explain(self, prompt: HashedPrompt, *, reveal_other_scopes: bool = False) -> Explanation:
         """Tell what of a prompt is cached now and where the nearest cached text differs.
 

@@ -13,7 +13,7 @@ from fastapi import APIRouter
 from pydantic import Field
 from starlette.requests import Request
 
-from gateway.admin_wire import Body, Moment, iso_time, read_query
+from gateway.admin_wire import SpanQuery, iso_time, read_query
 from gateway.errors import InvalidRequestError
 from gateway.first_tokens import HIT, MISS, counts_by_bucket, summary
 from gateway.storage.minutes import MINUTE_SECONDS, MinuteSum
@@ -24,19 +24,15 @@ Json = dict[str, Any]
 MAX_POINTS = 1500
 _USUAL_POINTS = 300
 _DAY_SECONDS = 86400
-_MAX_DAYS = 300
-_MAX_SECONDS = _MAX_DAYS * _DAY_SECONDS
 _COUNTS = ("requests", "errors")
 """0 where a step has none of them; of all others it is not known then."""
 _TOKENS = ("prompt_tokens", "cached_tokens", "sampled_prompt_tokens", "sampled_cached_tokens", "possible_tokens")
 _FIRST_TOKENS = "first_tokens"
 
 
-class SeriesQuery(Body):
-    """`GET /series`; by default the last day, in at most 300 steps."""
+class SeriesQuery(SpanQuery):
+    """`GET /series`; by default in at most 300 steps, or in days."""
 
-    since: Moment | None = None
-    until: Moment | None = None
     step: Annotated[int, Field(ge=MINUTE_SECONDS, le=_DAY_SECONDS, multiple_of=MINUTE_SECONDS)] | None = None
 
 
@@ -63,25 +59,16 @@ def _span(query: SeriesQuery, now: float) -> tuple[float, float, int]:
 
     Raises: InvalidRequestError: the time is none, or has too many steps.
     """
-    until = query.until.timestamp() if query.until else now
-    since = query.since.timestamp() if query.since else until - _DAY_SECONDS
-    if not max(0.0, until - _MAX_SECONDS) <= since < until:
-        wanted = f"since 1970, before until ({iso_time(until)}) and at most {_MAX_DAYS} days of it"
-        raise InvalidRequestError(f"since: got {iso_time(since)}, wanted a time {wanted}", param="since")
-    step = query.step or _step_for(until - since, _USUAL_POINTS)
+    since, until = query.bounds(now)
+    if since < 0:
+        raise InvalidRequestError(f"since: got {iso_time(since)}, wanted a time since 1970", param="since")
+    step = query.step or min(_DAY_SECONDS, ceil((until - since) / _USUAL_POINTS / MINUTE_SECONDS) * MINUTE_SECONDS)
     begin = since - since % step  # steps are whole, so that the first is as high as the others
-    if (until - begin) / step > MAX_POINTS:
-        raise InvalidRequestError(
-            f"step: got {step}, wanted so many seconds that there are at most {MAX_POINTS} points, such as "
-            f"{_step_for(until - since, _USUAL_POINTS)}",
-            param="step",
-        )
+    num_points = ceil((until - begin) / step)
+    if num_points > MAX_POINTS:
+        wanted = f"a longer one or a shorter time: these are {num_points} points of at most {MAX_POINTS}"
+        raise InvalidRequestError(f"step: got {step}, wanted {wanted}", param="step")
     return begin, until, step
-
-
-def _step_for(seconds: float, num_points: int) -> int:
-    """Find the shortest step of whole minutes with which so many points cover a time."""
-    return ceil(seconds / num_points / MINUTE_SECONDS) * MINUTE_SECONDS
 
 
 def _buckets(cache: str, sums: Iterable[MinuteSum]) -> list[float]:
@@ -91,7 +78,7 @@ def _buckets(cache: str, sums: Iterable[MinuteSum]) -> list[float]:
 
 
 def _point(at: int, sums: list[MinuteSum]) -> Json:
-    values = {sum_.name: int(sum_.value) for sum_ in sums if not sum_.label}
+    values = {sum_.name: round(sum_.value) for sum_ in sums if not sum_.label}
     return {
         "at": iso_time(at),
         **{name: values.get(name, 0) for name in _COUNTS},

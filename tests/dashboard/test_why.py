@@ -13,24 +13,11 @@ from playwright.async_api import Page, expect
 import gateway.dashboard
 from gateway.normalize.rules import built_in_rules
 from prefixcache.interface import Reason
-from tests.dashboard.support.browser import Faults, axe, login
+from tests.dashboard.support.browser import axe, login
 from tests.dashboard.support.served import ServedGateway
 from tests.dashboard.support.traffic import RULE, Traffic
 
 MODULES = Path(gateway.dashboard.__file__).parent / "static" / "js"
-LOSSES = {
-    "sampling": 1,
-    "prompt_tokens": 61_000,
-    "unseen_tokens": 5_000,
-    "possible_tokens": 56_000,
-    "cached_tokens": 45_000,
-    "lost": [
-        {"reason": "rule_off", "region": "system", "tokens": 6_000},
-        {"reason": "cold_restart", "region": "system", "tokens": 600},
-        {"reason": "evicted", "region": "user", "tokens": 4_500},
-        {"reason": "unexplained", "region": "unknown", "tokens": -100},
-    ],
-}
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -42,9 +29,8 @@ async def rule_again(gateway: ServedGateway) -> AsyncIterator[None]:
 
 
 async def test_rule_in_audit_mode_is_turned_on(
-    page: Page, gateway: ServedGateway, traffic: Traffic, faults: Faults, rule_again: None
+    page: Page, gateway: ServedGateway, traffic: Traffic, rule_again: None
 ) -> None:
-    faults.allow("v1/(losses|series)")
     await login(page)
     await page.get_by_role("link", name="Why not higher").click()
     rule = page.get_by_role("listitem").filter(has=page.get_by_role("heading", name=RULE))
@@ -60,35 +46,23 @@ async def test_rule_in_audit_mode_is_turned_on(
     assert await mode_of(gateway, RULE) == "on"
 
 
-async def test_rule_keeps_its_parameters_and_gets_those_of_its_audit(page: Page) -> None:
-    await page.goto("/dashboard")
-    assumed = {"params": {}, "audit_params": {"kinds": ["clock"]}}
-    chosen = {"params": {"kinds": ["uuid"]}, "audit_params": {"kinds": ["clock"]}}
-    script = "async ([rule, mode]) => (await import('/dashboard/js/rule_switch.js')).paramsFor(rule, mode)"
-    assert await page.evaluate(script, [assumed, "on"]) == {"kinds": ["clock"]}
-    assert await page.evaluate(script, [assumed, "audit"]) == {}
-    assert await page.evaluate(script, [chosen, "on"]) == {"kinds": ["uuid"]}
-
-
-async def test_waterfall_ends_at_what_came_from_the_cache(page: Page) -> None:
-    await page.goto("/dashboard")
-    script = "async (losses) => { const m = await import('/dashboard/js/waterfall.js'); return m.stepsOf(losses); }"
-    steps = await page.evaluate(script, LOSSES)
-    assert [step["label"] for step in steps] == [
-        "All prompt tokens",
-        "New text",
-        "Possible",
-        "Rule not on, system text",
-        "Evicted, users' messages",
-        "Other (2)",
-        "From the cache",
-    ]
-    left = 0
-    for step in steps:
-        if step.get("isLevel") and left:
-            assert step["tokens"] == left, step
-        left = step["tokens"] if step.get("isLevel") else left - step["tokens"]
-    assert left == LOSSES["cached_tokens"]
+async def test_waterfall_and_lists_are_the_api_s(page: Page, gateway: ServedGateway, traffic: Traffic) -> None:
+    losses = await gateway.get("/losses")
+    assert losses["top"], "the traffic lost nothing"
+    await login(page)
+    await page.get_by_role("link", name="Why not higher").click()
+    await page.get_by_text("Show as a table").click()
+    cells = page.get_by_role("region", name="Tokens of the last 24 hours").locator("tbody tr > :nth-child(2)")
+    await expect(cells.first).to_be_visible()
+    prompt, new, possible, *lost, cached = [int(text.replace(",", "")) for text in await cells.all_inner_texts()]
+    assert (prompt, possible, cached) == (losses["prompt_tokens"], losses["possible_tokens"], losses["cached_tokens"])
+    assert sorted(lost) == sorted(-loss["tokens"] for loss in losses["lost"])
+    assert (prompt + new, possible + sum(lost)) == (possible, cached)
+    for index, miss in enumerate(losses["top"]):
+        told = page.locator(f"[data-figure='top.{index}.lost_tokens']")
+        await expect(told).to_have_attribute("data-value", str(miss["lost_tokens"]))
+    await page.get_by_role("link", name=f"Explain request {losses['top'][0]['request_id']}").click()
+    await expect(page).to_have_url(re.compile(f"#/requests/{losses['top'][0]['request_id']}$"))
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ ERRORS: dict[type[Exception], tuple[int, str, str | None, str]] = {
     errors.BodyTooLargeError: (413, INVALID, "request_too_large", "request_too_large"),
     errors.RateLimitError: (429, "rate_limit_error", "rate_limit_exceeded", "rate_limit_error"),
     errors.StorageUnavailableError: (503, SERVER, "database_unavailable", "api_error"),
+    errors.TooManyListenersError: (503, SERVER, "too_many_listeners", "api_error"),
     errors.UpstreamUnreachableError: (503, SERVER, "upstream_unreachable", "api_error"),
     errors.UpstreamFailedError: (502, SERVER, "upstream_failed", "api_error"),
     errors.UpstreamTimeoutError: (504, SERVER, "upstream_timeout", "api_error"),

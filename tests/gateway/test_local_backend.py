@@ -82,6 +82,7 @@ async def test_backend_generates_and_reuses_a_prefix(start: Start) -> None:
     assert await answer(backend, prompt) == expected_tokens(prompt, 20)
     generation = await backend.generate(request_of(backend, prompt))
     assert (generation.admission.num_prompt_tokens, generation.admission.num_cached_tokens) == (59, 56)
+    assert generation.admission.seconds_ago >= 0.002, "a step of the chain worker takes so long, and is told at its end"
     generation.abort()
     generation.abort()
 

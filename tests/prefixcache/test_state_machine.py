@@ -311,6 +311,8 @@ class CacheMachine(RuleBasedStateMachine):
             return
         self.cache.check_integrity()
         self.kv.check_index()
+        spaces = [self.cache._index.namespaces[block] for block in self.cache._index.by_key.values()]
+        assert self.cache.blocks_by_namespace() == {space: spaces.count(space) for space in spaces}
         for block in self.cache._index.by_key.values():
             if self.cache._pool.ready[block]:
                 assert self.cache._index.owners[block] == self.computed_by[block]

@@ -253,8 +253,10 @@ class WorkerLife:
         if generation is None:
             return  # aborted; the worker had not heard of it yet
         match message:
-            case Admitted(_, num_prompt, num_cached, reasons, reason, num_common, saved_seconds):
-                generation.admit(Admission(num_prompt, num_cached, reasons, reason, num_common, saved_seconds))
+            case Admitted(_, num_prompt, num_cached, reasons, reason, num_common, saved_seconds, seconds_ago):
+                generation.admit(
+                    Admission(num_prompt, num_cached, reasons, reason, num_common, saved_seconds, seconds_ago)
+                )
             case PromptLogprobs(_, position, said):
                 generation.tell_prompt(position - 1, [_logprobs(token) for token in said])
             case RequestFailed(_, why, param, retryable):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from itertools import chain, repeat
 from typing import TypeVar
 
@@ -15,6 +16,8 @@ from engine.calls import (
     ExplainPrompt,
     ExplainRequest,
     GetBlocks,
+    GetNamespaces,
+    NamespaceBlocks,
     NotFound,
     Order,
     Outcome,
@@ -89,6 +92,10 @@ class WorkerOrders(ABC):
             return None
         outcome = await self._call(GetBlocks(wire_id))
         return _request_blocks(_expect(RequestBlocks, outcome)) if _is_found(RequestBlocks, outcome) else None
+
+    async def blocks_by_namespace(self) -> Mapping[bytes, int]:
+        """Count the blocks of each namespace."""
+        return _expect(NamespaceBlocks, await self._call(GetNamespaces())).num_blocks
 
     async def explain(self, prompt: HashedPrompt, *, reveal_other_scopes: bool = False) -> Explanation:
         """Tell what of a prompt is cached."""

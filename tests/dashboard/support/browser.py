@@ -103,9 +103,9 @@ async def opened_page(
         await context.close()
 
 
-async def login(page: Page, key: str = ADMIN_KEY) -> None:
+async def login(page: Page, key: str = ADMIN_KEY, *, route: str = "/overview") -> None:
     """Type the admin key as a user does; the page that was asked for follows."""
-    await page.goto("/dashboard")
+    await page.goto(f"/dashboard#{route}")
     await page.get_by_label("Admin key").fill(key)
     await page.get_by_role("button", name="Log in").click()
 

@@ -73,16 +73,19 @@ async def test_points_are_the_steps_with_data(gateway: Gateway) -> None:
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 async def test_what_is_no_span_or_has_too_many_steps_is_refused_by_name(gateway: Gateway) -> None:
     until = 1_700_000_000
-    for days, step in ((0.04, 60), (1, 300), (8, 2340), (300, 86400)):
+    for days, step in ((0.04, 60), (1, 300), (8, 2340), (300, 86400), (1499, 86400)):
         assert (await series(gateway, since=until - int(days * DAY), until=until))["step"] == step
     assert (await series(gateway, since=until - 1490 * 60, until=until, step=60))["points"] == []
     for query, said in [
-        ({"since": until - 1501 * 60, "until": until, "step": 60}, "step: got 60, wanted so many seconds that"),
+        (
+            {"since": until - 1501 * 60, "until": until, "step": 60},
+            "step: got 60, wanted a longer one or a shorter time",
+        ),
+        ({"since": until - 1502 * DAY, "until": until}, "step: got 86400, wanted a longer one or a shorter time"),
         ({"step": 0}, "step: got '0', wanted greater than or equal to 60"),
         ({"step": 90}, "step: got '90', wanted a multiple of 60"),
         ({"step": 86460}, "step: got '86460', wanted less than or equal to 86400"),
-        ({"since": until, "until": until}, "since: got 2023-11-14T22:13:20.000Z, wanted a time since 1970, before"),
-        ({"since": until - 301 * DAY, "until": until}, "since: got 2023-01-17T22:13:20.000Z, wanted a time since"),
+        ({"since": until, "until": until}, "since: got 2023-11-14T22:13:20.000Z, wanted a time before until"),
         (
             {"since": "0001-01-01T00:00:00Z", "until": 60},
             "since: got 0001-01-01T00:00:00.000Z, wanted a time since 1970",

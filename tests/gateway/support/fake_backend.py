@@ -21,7 +21,7 @@ from gateway.backends.base import (
 from gateway.backends.control import ExplainedRequest
 from prefixcache.interface import PrefixCacheConfig, Reason
 from prefixcache.reasons import main_reason
-from tests.gateway.support.fake_control import BLOCK_SIZE, TOTAL_BLOCKS, FakeControl, keys_of
+from tests.gateway.support.fake_control import BLOCK_SIZE, TOTAL_BLOCKS, FakeControl, keys_of, namespaces_of
 
 TOKENS_PER_SECOND = 1024
 """Of prompts, as it tells when it says how long it would have computed."""
@@ -42,6 +42,8 @@ class FakeBackend(FakeControl):
     batch_size: int = 1
     delay_seconds: float = 0.0
     """Before each batch."""
+    seconds_ago: float = 0.0
+    """Of computing before an admission is told."""
     fail_after: int | None = None
     """Batches before the engine dies."""
     reject: Exception | None = None
@@ -151,7 +153,7 @@ class FakeBackend(FakeControl):
         self._last_id, self._last_prompt = request.request_id, request.token_ids
         num_tokens = len(request.token_ids)
         num_hits = min(self._num_cached(request), (num_tokens - 1) // BLOCK_SIZE)
-        self._cached.update(keys)
+        self._cached |= namespaces_of(request)
         reasons = {}
         if num_hits:
             reasons["hit"] = num_hits
@@ -167,6 +169,7 @@ class FakeBackend(FakeControl):
             ),
             explanation.num_common_tokens,
             saved_seconds=num_cached / TOKENS_PER_SECOND,
+            seconds_ago=self.seconds_ago,
         )
         return admission
 

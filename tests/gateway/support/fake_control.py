@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain, repeat
 
 import numpy as np
 
@@ -45,7 +48,8 @@ class FakeControl:
     """By completion; a test may enter another one."""
     _last_id: str | None = None
     _last_prompt: TokenArray = field(default_factory=lambda: np.zeros(0, np.int32))
-    _cached: set[bytes] = field(default_factory=set)
+    _cached: dict[bytes, bytes] = field(default_factory=dict)
+    """The namespace of each block hash."""
     _admissions: dict[str, Admission] = field(default_factory=dict)
 
     def forget(self) -> None:
@@ -60,7 +64,7 @@ class FakeControl:
         await asyncio.sleep(self.warm_delay_seconds)
         self.warmed.append(prompt)
         if self.warm_refusal is None:
-            self._cached.update(keys_of(prompt))
+            self._cached |= namespaces_of(prompt)
         return WarmUp(self._num_cached(prompt) * BLOCK_SIZE, self.warm_refusal)
 
     async def pin(self, handle: str, prompt: HashedPrompt) -> PinOutcome:
@@ -119,6 +123,10 @@ class FakeControl:
             ],
         )
 
+    async def blocks_by_namespace(self) -> Mapping[bytes, int]:
+        self._check_up()
+        return Counter(self._cached.values())
+
     async def explain(self, prompt: HashedPrompt, *, reveal_other_scopes: bool = False) -> Explanation:
         self._check_up()
         return self._explanation(prompt)
@@ -165,3 +173,9 @@ class FakeControl:
 def keys_of(prompt: HashedPrompt) -> list[bytes]:
     hashes = prompt.block_hashes
     return [hashes[start : start + HASH_BYTES] for start in range(0, len(hashes), HASH_BYTES)]
+
+
+def namespaces_of(prompt: HashedPrompt) -> dict[bytes, bytes]:
+    """By block hash; the last scope goes on to the end."""
+    scopes = chain.from_iterable(repeat(namespace, count) for namespace, count in prompt.scopes)
+    return dict(zip(keys_of(prompt), chain(scopes, repeat(prompt.scopes[-1][0])), strict=False))

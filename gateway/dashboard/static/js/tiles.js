@@ -40,7 +40,7 @@ export function maximumInWords(overview) {
 }
 
 function possible(figures) {
-  const known = h("span", "Of the sample ", figures.of("maximum.hit_rate", percent), ", where ", figures.of("maximum.max_hit_rate", percent), " was possible: ", h("a", { href: "#/why" }, "why not higher?"));
+  const known = h("span", "Of the sample ", figures.of("maximum.hit_rate", percent), ", where ", figures.of("maximum.max_hit_rate", percent), " was possible: ", h("a", { href: "#/why" }, "see what was lost"));
   const unknown = h("span", "Nothing is in the sample yet.");
   figures.also(({ maximum, mode }) => {
     known.hidden = typeof maximum?.max_hit_rate !== "number";

@@ -90,8 +90,8 @@ class RequestView {
       return empty("Nothing to compare", error.message);
     }
     const { rules, diff } = answer;
-    if (!diff) return empty("Nothing was changed", "The conversation came in canonical form.");
-    return [h("p", "From the form in which it came to the canonical one, by ", rules.map((rule, index) => [index ? ", " : "", h("code", rule)]), "."), diffView(diff)];
+    if (!diff) return empty("Nothing was changed", "By the rules that are in force now, the conversation came in canonical form.");
+    return [h("p", "From the form in which it came to the canonical one, by the rules that are in force now: ", rules.map((rule, index) => [index ? ", " : "", h("code", rule)]), "."), diffView(diff)];
   }
 
   async #found(answer) {
