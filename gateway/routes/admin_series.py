@@ -44,7 +44,7 @@ def add_series_route(router: APIRouter, store: Store) -> None:
         since, until, step = _span(read_query(request, SeriesQuery), time.time())
         await store.log.flush()
         rows = await store.minutes.sums(since, until, step, names=(*_COUNTS, *_TOKENS, _FIRST_TOKENS))
-        points = [_point(at, list(sums)) for at, sums in groupby(rows, attrgetter("at"))]
+        points = [_point(at, sums) for at, sums in groupby(rows, attrgetter("at"))]
         return {
             "object": "series",
             "since": iso_time(since),
@@ -71,17 +71,18 @@ def _span(query: SeriesQuery, now: float) -> tuple[float, float, int]:
     return begin, until, step
 
 
-def _buckets(cache: str, sums: Iterable[MinuteSum]) -> list[float]:
-    """Take the times of hits, or of misses, from the labels of their sums."""
-    names = ((sum_.label.partition(":"), sum_.value) for sum_ in sums if sum_.name == _FIRST_TOKENS)
-    return counts_by_bucket({bucket: count for (label, _, bucket), count in names if label == cache})
-
-
-def _point(at: int, sums: list[MinuteSum]) -> Json:
-    values = {sum_.name: round(sum_.value) for sum_ in sums if not sum_.label}
+def _point(at: int, sums: Iterable[MinuteSum]) -> Json:
+    values: dict[str, int] = {}
+    buckets: dict[str, dict[str, float]] = {HIT: {}, MISS: {}}
+    for _, name, label, value in sums:
+        if name == _FIRST_TOKENS:
+            cache, _, bucket = label.partition(":")
+            buckets[cache][bucket] = value
+        else:
+            values[name] = round(value)
     return {
         "at": iso_time(at),
         **{name: values.get(name, 0) for name in _COUNTS},
         **{name: values.get(name) for name in _TOKENS},
-        "first_token_seconds": {cache: summary(_buckets(cache, sums)) for cache in (HIT, MISS)},
+        "first_token_seconds": {cache: summary(counts_by_bucket(counts)) for cache, counts in buckets.items()},
     }
