@@ -56,7 +56,6 @@ class CachingBackend(FakeBackend):
         hit = self.cache.serve(prompt, None)
         assert hit is not None
         self.cache.extend(prompt, self.reply[:-1], None)
-
         return Admission(len(request.token_ids), hit.num_cached_tokens, {}, found.reason, found.num_common_tokens)
 
 
