@@ -8,17 +8,22 @@ from dataclasses import dataclass, field
 from random import Random
 
 import httpx
+import numpy as np
 import pytest
 
+from gateway.accounting.changes import border_table
 from gateway.accounting.losses import MAX_MISSES, Losses
-from gateway.accounting.maximum import Possible
+from gateway.accounting.maximum import Best, Maximum, Possible
 from gateway.app import create_app
+from gateway.auth import Identity
 from gateway.backends.base import Admission, GenerationRequest, ModelInfo
 from gateway.explain.records import PromptRecord
 from gateway.model_files import ModelFiles
 from gateway.normalize.registry import RuleRegistry
 from gateway.normalize.rule import Mode, Rule
+from gateway.prefix import PrefixHasher
 from gateway.settings import Settings
+from gateway.tokenizer import Tokenizer
 from prefixcache.interface import PrefixCacheConfig, Prompt, Scope
 from prefixcache.shadow import ShadowIndex
 from tests.gateway.support.fake_backend import FakeBackend
@@ -101,11 +106,11 @@ async def test_prompt_that_differs_where_nothing_could_help_loses_nothing(model_
     assert traffic.losses.lost == {}
 
 
-@pytest.mark.parametrize("mode", [Mode.OFF, Mode.AUDIT])
+@pytest.mark.parametrize("rules", [[header(Mode.OFF)], [header(Mode.AUDIT)], [header(Mode.OFF), line_ends(Mode.AUDIT)]])
 async def test_clean_prompt_behind_an_odd_one_loses_by_the_rule_that_is_not_on(
-    model_files: ModelFiles, mode: Mode
+    model_files: ModelFiles, rules: Sequence[Rule]
 ) -> None:
-    traffic = Traffic(model_files, [header(mode)])
+    traffic = Traffic(model_files, rules)
     await traffic.send(chat("# 7919\nAnswer.", "hi"), chat("Answer.", "hi"))
     worst, header_itself = traffic.losses.top(0, float("inf"), 20)
     assert (worst.reason, worst.region) == ("rule_off", "system")
@@ -122,6 +127,14 @@ async def test_eviction_is_no_loss_by_a_rule_that_all_prompts_lack_alike(model_f
     assert evicted[0] == "evicted"
     assert evicted[1] > 100
     assert sum(tokens for _, tokens in firsts) <= 2 * len(chats)  # the \r of each, when it first came
+
+
+async def test_answer_that_comes_back_is_neither_lost_nor_beyond(model_files: ModelFiles, tokenizer: Tokenizer) -> None:
+    said = "hello world, over the lazy dog and the quick brown fox"
+    traffic = Traffic(model_files)
+    traffic.backend.reply = [*tokenizer.encode(said).tolist(), 0]
+    await traffic.send(chat("Answer.", "hi"), chat("Answer.", "hi", said, "why?"))
+    assert traffic.losses.lost == traffic.losses.beyond == {}
 
 
 async def test_new_life_of_the_engine_is_a_loss(model_files: ModelFiles) -> None:
@@ -163,9 +176,9 @@ async def test_series_are_the_sums(model_files: ModelFiles) -> None:
 
 async def test_no_mode_of_the_rules_computes_less_than_what_nobody_sent_before(model_files: ModelFiles) -> None:
     random, pieces = Random(7), ["a.", "b.\r\n", "b.\n", "# 1\nc " + "word " * 20, "# 22\nc " + "word " * 20]
-    chats = [chat(*random.choices(pieces, k=random.choice([2, 4]))) for _ in range(25)]
+    chats = [chat(*random.choices(pieces, k=random.choice([2, 4]))) for _ in range(16)]
     unseen, computed = [], []
-    for modes in ((Mode.ON, Mode.ON), (Mode.AUDIT, Mode.ON), (Mode.ON, Mode.OFF), (Mode.OFF, Mode.OFF)):
+    for modes in ((Mode.ON, Mode.ON), (Mode.AUDIT, Mode.ON), (Mode.OFF, Mode.OFF)):
         traffic = Traffic(model_files, [header(modes[0]), line_ends(modes[1])])
         await traffic.send(*chats)
         sums = traffic.losses.sums
@@ -176,14 +189,53 @@ async def test_no_mode_of_the_rules_computes_less_than_what_nobody_sent_before(m
     assert max(computed) > min(computed) == computed[0]
 
 
+@pytest.mark.parametrize(
+    ("reason", "possible", "told"),
+    [
+        ("diverged", Possible(90, is_parted=True), "rule_off"),
+        ("diverged", Possible(90), "diverged"),
+        ("evicted", Possible(90, is_parted=True), "evicted"),
+        ("never_cached", Possible(90, num_dropped=50), "rule_off"),
+        ("never_cached", Possible(90, num_dropped=49), "never_cached"),
+        ("hit", Possible(90), "unexplained"),
+        ("share_cap", Possible(90), "unexplained"),
+    ],
+)
+def test_reason_is_the_engines_where_no_rule_would_have_helped(reason: str, possible: Possible, told: str) -> None:
+    losses = Losses()
+    losses.count(record_of(0), Admission(100, 40, {reason: 1}, reason), possible)
+    assert losses.lost == {(told, "unknown"): 50}
+
+
+def test_change_behind_what_is_reused_parts_nothing() -> None:
+    hasher, model, identity = PrefixHasher(), FakeBackend().model_info(), Identity("acme")
+    maximum = Maximum(PrefixCacheConfig(100, block_size=16, hash_seed=7, hash_epoch=1))
+
+    def possible(head: int, tail: int, *changed: int) -> Possible:
+        ids = np.array([head] * 32 + [tail] * 40, dtype=np.int32)
+        sent = ids.copy()
+        sent[list(changed)] = 999
+        prompts = [hasher.prompt(each, identity=identity, model=model) for each in (sent, ids)]
+        return maximum.admit(Best.of(*prompts, border_table(frozenset())))
+
+    assert possible(1, 2) == Possible(0)
+    assert possible(1, 3, 40) == Possible(32)
+    assert possible(1, 3, 41) == Possible(64, is_parted=True)
+    assert possible(1, 3, 40) == Possible(64)
+
+
+def record_of(number: int) -> PromptRecord:
+    return PromptRecord(f"chatcmpl-{number}", f"r{number}", "acme", PATH, 5000, 0, (), ())
+
+
 def test_misses_are_bounded_and_the_worst_of_a_time_come_first() -> None:
     now = 0.0
     losses = Losses(clock=lambda: now)
     for number in range(MAX_MISSES + 10):
         now = float(number)
-        record = PromptRecord(f"chatcmpl-{number}", f"r{number}", "acme", PATH, 5000, 0, (), ())
-        losses.count(record, Admission(5000, 0, {"evicted": 1}, "evicted"), Possible(number % 100 + 1))
+        losses.count(record_of(number), Admission(5000, 0, {"evicted": 1}, "evicted"), Possible(number % 100 + 1))
     assert [miss.lost_tokens for miss in losses.top(0, 2000, 3)] == [100, 100, 100]
     assert [miss.completion_id for miss in losses.top(0, 21, 3)] == [f"chatcmpl-{at}" for at in (20, 19, 18)]
     assert losses.top(0, 9, 3) == []
+    assert {miss.at for miss in losses.top(1005, 2000, 20)} == {1005, 1006, 1007, 1008, 1009}
     assert losses.lost.keys() == {("evicted", "unknown")}
