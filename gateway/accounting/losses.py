@@ -21,7 +21,6 @@ from gateway.backends.base import Admission
 from gateway.explain.places import Kind
 from gateway.explain.records import PromptRecord
 from prefixcache.interface import PrefixCacheConfig, Reason
-from prefixcache.reasons import main_reason
 
 RULE_OFF = "rule_off"
 """A reason: a safe rule that is not on would have brought it."""
@@ -100,7 +99,7 @@ class Losses(Collector):
         self._add("possible_tokens", possible.num_tokens)
         lost = possible.num_tokens - admission.num_cached_tokens
         if lost:
-            self._lose(record, _reason_of(admission), possible, lost)
+            self._lose(record, Reason(admission.reason), possible, lost)
 
     def top(self, since: float, until: float, size: int) -> Sequence[Miss]:
         """Give the requests of a time that lost most, of the last ones that lost anything."""
@@ -160,11 +159,6 @@ class Losses(Collector):
 
 _LOST = "Tokens of the sample that were possible and not cached"
 _BEYOND = "Tokens of the sample that were cached beyond what was possible, by warm-ups for one"
-
-
-def _reason_of(admission: Admission) -> Reason:
-    reasons = {Reason(reason): num_blocks for reason, num_blocks in admission.reasons.items()}
-    return main_reason(reasons, num_computed_tokens=admission.num_prompt_tokens - admission.num_cached_tokens)
 
 
 def _region_of(record: PromptRecord) -> str:

@@ -56,8 +56,8 @@ class CachingBackend(FakeBackend):
         hit = self.cache.serve(prompt, None)
         assert hit is not None
         self.cache.extend(prompt, self.reply[:-1], None)
-        reasons = {found.reason.value: 1}
-        return Admission(len(request.token_ids), hit.num_cached_tokens, reasons, found.reason, found.num_common_tokens)
+
+        return Admission(len(request.token_ids), hit.num_cached_tokens, {}, found.reason, found.num_common_tokens)
 
 
 Chat = Sequence[tuple[str, str]]
@@ -203,7 +203,7 @@ async def test_no_mode_of_the_rules_computes_less_than_what_nobody_sent_before(m
 )
 def test_reason_is_the_engines_where_no_rule_would_have_helped(reason: str, possible: Possible, told: str) -> None:
     losses = Losses()
-    losses.count(record_of(0), Admission(100, 40, {reason: 1}, reason), possible)
+    losses.count(record_of(0), Admission(100, 40, {}, reason), possible)
     assert losses.lost == {(told, "unknown"): 50}
 
 
@@ -233,7 +233,7 @@ def test_misses_are_bounded_and_the_worst_of_a_time_come_first() -> None:
     losses = Losses(clock=lambda: now)
     for number in range(MAX_MISSES + 10):
         now = float(number)
-        losses.count(record_of(number), Admission(5000, 0, {"evicted": 1}, "evicted"), Possible(number % 100 + 1))
+        losses.count(record_of(number), Admission(5000, 0, {}, "evicted"), Possible(number % 100 + 1))
     assert [miss.lost_tokens for miss in losses.top(0, 2000, 3)] == [100, 100, 100]
     assert [miss.completion_id for miss in losses.top(0, 21, 3)] == [f"chatcmpl-{at}" for at in (20, 19, 18)]
     assert losses.top(0, 9, 3) == []
