@@ -12,9 +12,11 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from socket import socketpair
 
 import msgspec
 import zmq
@@ -52,10 +54,15 @@ COMPILING_MS = 2
 class Worker:
     """Feeds an engine from a socket and sends back what it says."""
 
-    def __init__(self, engine: LLMEngine, ready: EngineReady, socket: zmq.Socket[bytes], *, parent_pid: int) -> None:
+    def __init__(
+        self, engine: LLMEngine, ready: EngineReady, socket: zmq.Socket[bytes], *, parent_pid: int, signals: int
+    ) -> None:
         self._engine = engine
         self._socket = socket
         self._parent_pid = parent_pid
+        self._idle = zmq.Poller()
+        self._idle.register(socket, zmq.POLLIN)
+        self._idle.register(signals, zmq.POLLIN)
         self._stopping = False
         self._next_heartbeat = 0.0
         self._send(ready)
@@ -75,11 +82,10 @@ class Worker:
 
     def _receive(self) -> None:
         """Take all messages there are; wait for one only while there is nothing to compute."""
-        wait_ms = COMPILING_MS if self._engine.is_compiling else int(HEARTBEAT_SECONDS * 1000)
-        timeout_ms = 0 if self._engine.has_work else wait_ms
-        while self._socket.poll(timeout_ms):
+        if not self._engine.has_work:
+            self._idle.poll(COMPILING_MS if self._engine.is_compiling else int(HEARTBEAT_SECONDS * 1000))
+        while self._socket.poll(0):
             self._handle(self._socket.recv())
-            timeout_ms = 0
 
     def _handle(self, frame: bytes) -> None:
         match decode_to_worker(frame):
@@ -106,6 +112,19 @@ class Worker:
 
     def _send(self, message: FromWorker) -> None:
         self._socket.send(encode(message))
+
+
+@contextmanager
+def _caught_signals() -> Iterator[int]:
+    """Give a file descriptor that can be read when a signal came: a wait that a signal interrupts begins anew."""
+    here, there = socketpair()
+    there.setblocking(False)
+    with here, there:
+        signal.set_wakeup_fd(there.fileno())
+        try:
+            yield here.fileno()
+        finally:
+            signal.set_wakeup_fd(-1)
 
 
 def build_engine(config: EngineConfig) -> tuple[LLMEngine, EngineReady]:
@@ -160,9 +179,10 @@ def main(
         except EngineError as error:
             socket.send(encode(EngineFailed(str(error), fatal=True)))
             return 1
-        worker = Worker(engine, ready, socket, parent_pid=args.parent)
-        signal.signal(signal.SIGTERM, lambda *_: worker.stop())
-        worker.run()
+        with _caught_signals() as signals:
+            worker = Worker(engine, ready, socket, parent_pid=args.parent, signals=signals)
+            signal.signal(signal.SIGTERM, lambda *_: worker.stop())
+            worker.run()
     return 0
 
 

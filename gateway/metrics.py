@@ -152,10 +152,10 @@ class GatewayMetrics:
         return generate_latest(self._registry)
 
 
-def counted(counter: Counter) -> dict[tuple[str, ...], int]:
+def counted(counter: Counter) -> dict[tuple[str, ...], float]:
     """Read a counter as the next scrape would: the values of its labels -> its value."""
     samples = (sample for family in counter.collect() for sample in family.samples)
-    return {tuple(sample.labels.values()): int(sample.value) for sample in samples if sample.name.endswith("_total")}
+    return {tuple(sample.labels.values()): sample.value for sample in samples if sample.name.endswith("_total")}
 
 
 class _EngineCollector(Collector):

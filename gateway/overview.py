@@ -13,6 +13,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, Protocol
 
+from prometheus_client import Counter
+
 from gateway.accounting.losses import Losses
 from gateway.accounting.savings import Savings
 from gateway.backends.base import Backend, BackendSnapshot, BackendUnavailableError
@@ -179,7 +181,11 @@ class Overview:
                 "hit_rate": _share(cached, prompt),
             },
             "maximum": None if self._savings is None else _maximum(self._savings, self._losses),
-            "saved": {"tokens": cached, "seconds": None, "device": look.device if look else None},
+            "saved": {
+                "tokens": cached,
+                "seconds": counted(metrics.saved_seconds)[()] if self._behind.mode == "engine" else None,
+                "device": look.device if look else None,
+            },
             "first_token_seconds": {
                 label: summary(metrics.first_token_seconds.labels(label).counts) for label in (HIT, MISS)
             },
@@ -202,10 +208,10 @@ class Overview:
         statuses = [(int(status), count) for (path, status), count in requests if path.startswith("/v1/")]
         blocks = counted(self._metrics.prompt_blocks)
         counts = {
-            "answers": sum(count for _, count in statuses),
-            "failed_answers": sum(count for status, count in statuses if status >= _FIRST_ERROR),
-            "looked_up_blocks": sum(blocks.values()),
-            "evicted_misses": blocks.get((Reason.EVICTED.value,), 0),
+            "answers": int(sum(count for _, count in statuses)),
+            "failed_answers": int(sum(count for status, count in statuses if status >= _FIRST_ERROR)),
+            "looked_up_blocks": int(sum(blocks.values())),
+            "evicted_misses": int(blocks.get((Reason.EVICTED.value,), 0)),
             "unsampled_drops": self._savings.size.dropped_requests if self._savings else 0,
         }
         if look is not None:
@@ -236,8 +242,8 @@ class Overview:
         return facts
 
 
-def _total(counter: Any) -> int:
-    return counted(counter).get((), 0)
+def _total(counter: Counter) -> int:
+    return int(counted(counter)[()])
 
 
 def _share(part: int, whole: int) -> float | None:

@@ -43,6 +43,8 @@ class RequestEntry:
     num_prompt_tokens: int | None = None
     num_cached_tokens: int | None = None
     num_output_tokens: int | None = None
+    saved_seconds: float | None = None
+    """For how long the engine would have computed the cached tokens, as it estimates; None also: nobody can tell."""
     reasons: Mapping[str, int] | None = None
     rules: Sequence[str] | None = None
     request_body: str | None = None
@@ -64,6 +66,7 @@ class RequestEntry:
         """Note what was reused."""
         self.num_prompt_tokens = admission.num_prompt_tokens
         self.num_cached_tokens = admission.num_cached_tokens
+        self.saved_seconds = admission.saved_seconds
         self.reasons = admission.reasons
 
     def fail(self, problem: Problem) -> None:

@@ -72,7 +72,7 @@ def admin_router(
     add_savings_route(router, accounting)
     add_normalize_route(router, dry_run, backend.model_info)
     if store is not None:
-        add_usage_route(router, store, limiter)
+        add_usage_route(router, store, limiter, backend)
         add_tenant_routes(router, store)
         add_key_routes(router, store)
         add_request_routes(router, store)

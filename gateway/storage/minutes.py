@@ -30,8 +30,6 @@ _MAX_LABEL_CHARS = 64
 _MAX_WAITING = 100_000
 _FIRST_ERROR = 400
 
-REQUEST_SUMS = ("requests", "errors", "prompt_tokens", "cached_tokens", "generated_tokens", "first_tokens")
-"""Follow from requests. `first_tokens` counts them, labelled `hit:0.6`: hit or miss, and the bound of the bucket."""
 ADDED_SUMS = ("sampled_prompt_tokens", "sampled_cached_tokens", "possible_tokens", "lost_tokens")
 """Added by whoever knows. `lost_tokens` is labelled `reason:region`."""
 
@@ -172,7 +170,10 @@ async def add_to_minutes(connection: AsyncConnection, entries: Iterable[RequestE
 
 
 def _sums_of(entry: RequestEntry) -> Iterator[tuple[str, str, float]]:
-    """Tell what a request adds. What it has no number of is left out, for no data is not 0."""
+    """Tell what a request adds: what it has no number of is left out, for no data is not 0.
+
+    `first_tokens` counts them, labelled `hit:0.6`: hit or miss, and the bound of the bucket.
+    """
     yield "requests", "", 1
     if entry.status >= _FIRST_ERROR:
         yield "errors", "", 1
@@ -182,6 +183,8 @@ def _sums_of(entry: RequestEntry) -> Iterator[tuple[str, str, float]]:
         yield "cached_tokens", "", entry.num_cached_tokens
     if entry.num_output_tokens is not None:
         yield "generated_tokens", "", entry.num_output_tokens
+    if entry.saved_seconds is not None:
+        yield "saved_seconds", "", entry.saved_seconds
     if entry.first_token_seconds is not None and entry.cache_label is not None:
         yield "first_tokens", f"{entry.cache_label}:{bucket_name(entry.first_token_seconds)}", 1
 

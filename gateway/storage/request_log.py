@@ -210,6 +210,7 @@ def _row(entry: RequestEntry) -> dict[str, object]:
         "num_prompt_tokens": entry.num_prompt_tokens,
         "num_cached_tokens": entry.num_cached_tokens,
         "num_output_tokens": entry.num_output_tokens,
+        "saved_seconds": entry.saved_seconds,
         "reasons": _json(None if entry.reasons is None else dict(entry.reasons)),
         "rules": _json(None if entry.rules is None else list(entry.rules)),
         "request_body": _storable(entry.request_body),

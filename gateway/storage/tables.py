@@ -138,6 +138,7 @@ REQUESTS = Table(
     Column("num_prompt_tokens", Integer),
     Column("num_cached_tokens", Integer),
     Column("num_output_tokens", Integer),
+    Column("saved_seconds", Double),
     Column("reasons", _OptionalJson),
     Column("rules", _OptionalJson),
     Column("blocks", _OptionalJson),

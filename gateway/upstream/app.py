@@ -189,7 +189,7 @@ def _admin_router(
         store.keep_fresh(rules.refresh)
         limits = LimitSettings(store.database, limit_book)
         store.keep_fresh(limits.refresh)
-        add_usage_route(router, store, limiter)
+        add_usage_route(router, store, limiter, None)
         add_tenant_routes(router, store)
         add_losses_route(router, None, store)  # what an upstream's cache could have given, nobody knows here
         add_key_routes(router, store)

@@ -6,6 +6,7 @@ import httpx
 import pytest
 
 from gateway.app import create_app
+from gateway.auth import Authenticator, NoKeys
 from gateway.model_files import ModelFiles
 from gateway.settings import Settings
 from gateway.upstream.app import create_upstream_app, pool_of
@@ -34,7 +35,12 @@ async def test_without_an_admin_key_nobody_gets_in(backend: FakeBackend, model_f
         assert (await browser.get("/dashboard/")).status_code == 200
         for key in ("", ADMIN_KEY):
             assert code(await log_in(browser, key)) == (403, "admin_disabled")
-        assert code(await browser.get("/dashboard/session")) == (403, "admin_disabled")
+        told = (await browser.get("/dashboard/session")).json()
+        assert (told["enabled"], told["expires_at"]) == (False, None)
         for forged in (token(), token("")):
             answer = await browser.post(PATH, json=BODY, headers={**OWN_PAGE, **cookie(forged)})
             assert code(answer) == (403, "admin_disabled")
+
+
+def test_no_key_is_the_operators_where_there_is_none() -> None:
+    assert not Authenticator(NoKeys(), host="127.0.0.1", admin_key=None).is_admin_key("")

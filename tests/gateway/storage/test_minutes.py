@@ -25,7 +25,13 @@ DAY = 86400.0
 
 def entry(second: float = 0.0, **fields: Any) -> RequestEntry:
     made = RequestEntry("req", "/v1/chat/completions", "default", None, created_at=START + second)
-    known = {"status": 200, "num_prompt_tokens": 10, "num_cached_tokens": 5, "num_output_tokens": 3}
+    known = {
+        "status": 200,
+        "num_prompt_tokens": 10,
+        "num_cached_tokens": 5,
+        "num_output_tokens": 3,
+        "saved_seconds": 0.25,
+    }
     for name, value in {**known, "first_token_seconds": 0.5, **fields}.items():
         setattr(made, name, value)
     return made
@@ -55,6 +61,7 @@ async def test_requests_are_summed_by_the_minute_that_they_came_in(database: Dat
             num_prompt_tokens=None,
             num_cached_tokens=None,
             num_output_tokens=None,
+            saved_seconds=None,
             first_token_seconds=None,
         )
     )
@@ -67,6 +74,7 @@ async def test_requests_are_summed_by_the_minute_that_they_came_in(database: Dat
         (START, "generated_tokens", "", 6),
         (START, "prompt_tokens", "", 20),
         (START, "requests", "", 2),
+        (START, "saved_seconds", "", 0.5),
         (START + 60, "errors", "", 1),
         (START + 60, "lost_tokens", "evicted:system", 7),
         (START + 60, "requests", "", 1),

@@ -67,7 +67,8 @@ async def test_every_number_is_that_of_the_other_places_at_the_same_moment(admin
         return answer.json()
 
     savings, losses, (hour,) = await get("/savings"), await get("/losses"), (await get("/history"))["data"]
-    (tenant,) = (await get("/tenants/usage"))["data"]
+    (tenant,) = (await get("/tenants/usage"))["data"]  # no other owner of blocks
+    points = (await get("/series"))["points"]
     seen, cache = await get("/overview"), await get("/cache")
     series = await scrape(admin_root(admin))
 
@@ -80,8 +81,11 @@ async def test_every_number_is_that_of_the_other_places_at_the_same_moment(admin
     assert tokens["cached"] == metric("cached_tokens_total") == hour["num_cached_tokens"] == tenant["cached_tokens"]
     assert tokens["generated"] == metric("generated_tokens_total") == hour["num_output_tokens"]
     assert tokens["prompt"] == cache["counters"]["prompt_tokens"] == savings["prompt_tokens"]
+    for name in ("prompt", "cached"):
+        assert tokens[name] == sum(point[f"{name}_tokens"] or 0 for point in points)
     assert tokens["hit_rate"] == tenant["hit_rate"] == tokens["cached"] / tokens["prompt"]
-    assert seen["saved"]["tokens"] == tokens["cached"]
+    assert seen["saved"] == {"tokens": tokens["cached"], "seconds": metric("saved_seconds_total"), "device": "cpu"}
+    assert seen["saved"]["seconds"] > 0
 
     assert cache["counters"]["evicted_blocks"] > 0
     shown = seen["cache"]
@@ -90,6 +94,8 @@ async def test_every_number_is_that_of_the_other_places_at_the_same_moment(admin
     assert shown == {name: cache[name] for name in shown}
     states = ("free", "cached", "active_private", "active_shared")
     assert sum(shown[f"{state}_blocks"] for state in states) == shown["total_blocks"] == metric("total_blocks") == 40
+    assert tenant["cache_blocks"] == shown["cached_blocks"]
+    assert tenant["cache_share"] == shown["cached_blocks"] / 40
     for lane in ("short", "long"):
         assert seen["requests"]["running"][lane] == metric(f"requests_running[{lane}]") == 0
         assert seen["requests"]["waiting"][lane] == metric(f"requests_waiting[{lane}]") == 0

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from tests.gateway.storage.conftest import OpenGateway
+from tests.gateway.support.fake_control import TOTAL_BLOCKS
+from tests.gateway.support.server import until
 from tests.gateway.support.stored_gateway import Gateway
 
 
@@ -31,6 +33,7 @@ async def test_each_tenant_has_what_its_requests_sum_up_to_and_what_it_used_of_i
     assert cached > 0
     (newest, *_) = (await gateway.admin.get("/requests", params={"tenant": "busy"})).json()["data"]
     tenant = (await gateway.admin.get("/tenants/busy")).json()
+    num_blocks = (await gateway.backend.snapshot()).blocks["cached_blocks"]
     assert rows["busy"] == {
         "tenant": tenant["id"],
         "name": "busy",
@@ -42,13 +45,13 @@ async def test_each_tenant_has_what_its_requests_sum_up_to_and_what_it_used_of_i
         "hit_rate": cached / prompt,
         "limits": {"requests_per_day": 9, "concurrency": 2},
         "used": {"requests_per_day": 3, "concurrency": 0},
-        "cache_blocks": None,
-        "cache_share": None,
+        "cache_blocks": num_blocks,
+        "cache_share": num_blocks / TOTAL_BLOCKS,
         "last_used_at": newest["created_at"],
     }
     assert rows["idle"] | {"tenant": None} == {
         **dict.fromkeys(rows["idle"], 0),
-        **dict.fromkeys(("tenant", "hit_rate", "cache_blocks", "cache_share", "last_used_at")),
+        **dict.fromkeys(("tenant", "hit_rate", "last_used_at")),
         "name": "idle",
         "limits": {},
         "used": {},
@@ -56,6 +59,27 @@ async def test_each_tenant_has_what_its_requests_sum_up_to_and_what_it_used_of_i
     assert idle
 
 
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+async def test_blocks_of_no_tenant_have_rows_of_their_own_and_without_an_engine_nobody_knows(gateway: Gateway) -> None:
+    await gateway.chat(content="one " * 20)
+    assert set(await usage(gateway)) == {"default"}
+    await gateway.admin.put("/rules/overwrite_client_salt", json={"mode": "off"})
+    await gateway.chat(content="two " * 20, cache_salt="apart")
+    await gateway.admin.post("/prompts", json={"name": "mine", "text": "Be kind. " * 20, "scope": "public"})
+    await until(lambda: len(gateway.backend.warmed))
+    rows = await usage(gateway)
+    assert set(rows) == {"default", "public", "other"}
+    total = (await gateway.backend.snapshot()).blocks["cached_blocks"]
+    assert sum(row["cache_blocks"] for row in rows.values()) == total
+    assert all(row["cache_share"] == row["cache_blocks"] / TOTAL_BLOCKS > 0 for row in rows.values())
+    assert (rows["other"]["requests"], rows["public"]["last_used_at"]) == (None, None)
+    gateway.backend.is_up = False
+    rows = await usage(gateway)
+    assert set(rows) == {"default"}
+    assert (rows["default"]["cache_blocks"], rows["default"]["requests"]) == (None, 2)
+
+
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 async def test_only_hours_of_the_span_count(gateway: Gateway) -> None:
     await gateway.chat()
     now = time.time()

@@ -1,6 +1,7 @@
 // Charts by plotly.js, which is loaded when the first chart is wanted. Each has its numbers as a table below it.
 
 import { fill, h } from "./dom.js";
+import { loading } from "./states.js";
 import { table } from "./table.js";
 
 const SOURCE = new URL("vendor/plotly.min.js", document.baseURI);
@@ -51,6 +52,7 @@ export function recolor() {
 }
 
 async function draw(canvas, figure) {
+  if (!canvas.firstChild) fill(canvas, loading("Loading the chart"));
   let plotly;
   try {
     plotly = await load();
@@ -61,6 +63,7 @@ async function draw(canvas, figure) {
     return;
   }
   if (!canvas.isConnected) return;
+  if (!canvas.classList.contains("js-plotly-plot")) fill(canvas);
   const { data, layout = {} } = figure();
   await plotly.react(canvas, data, merged(look(), layout), { displayModeBar: false, responsive: true });
 }

@@ -70,17 +70,17 @@ function chartsOf({ query, signal }) {
     const { words, stepWords } = choice.span;
     hitRate.hint.textContent = `Share of the prompt tokens that came from the cache, each ${stepWords}. ${maximumInWords(overview)}`;
     firstToken.hint.textContent = `From a request's arrival to its first token, each ${stepWords}. Hit: at least half of the prompt was cached.`;
-    if (!series.points.length) {
-      for (const { place } of [hitRate, firstToken]) fill(place, empty(`No request in ${words}`, "The next one begins the line."));
-      return;
-    }
     const rows = series.points.toReversed();
-    chart(hitRate.place, {
+    const drawn = (card, hasData, options) => {
+      if (series.points.some(hasData)) chart(card.place, options);
+      else fill(card.place, empty(`No answer in ${words}`, "The next one begins the line."));
+    };
+    drawn(hitRate, (point) => point.prompt_tokens, {
       label: `Hit rate over ${words} against its maximum`,
       figure: () => hitRateFigure(series, overview?.maximum?.sampling ?? 0),
       numbers: { columns: hitRateColumns, rows },
     });
-    chart(firstToken.place, {
+    drawn(firstToken, ({ first_token_seconds: { hit, miss } }) => hit.count + miss.count, {
       label: `Time to the first token over ${words}, hits against misses`,
       figure: () => firstTokenFigure(series),
       numbers: { columns: firstTokenColumns, rows },
