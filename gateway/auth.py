@@ -110,6 +110,11 @@ class Authenticator:
         if not self.is_admin_key(_bearer(authorization)):
             raise AuthenticationError("the admin key is missing or wrong; send it as 'Authorization: Bearer KEY'")
 
+    @property
+    def is_admin_enabled(self) -> bool:
+        """Whether there is an operator."""
+        return bool(self._admin_key)
+
     def check_admin_enabled(self) -> None:
         """Go on where there is an operator.
 

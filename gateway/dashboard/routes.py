@@ -98,14 +98,14 @@ class Dashboard:
         return response
 
     async def session(self, request: Request) -> Response:
-        """Say until when the browser is logged in, and whether others could read along.
+        """Say until when the browser is logged in, whether others could read along, and whether anybody can log in.
 
         Who is not logged in has null: a page that asks has done nothing wrong, and browsers show errors to people.
         """
-        self._authenticator.check_admin_enabled()
         session = self._sessions.read(request.cookies.get(COOKIE, ""))
         expires_at = None if session is None else iso_time(session.expires_at)
-        return json_response({"expires_at": expires_at, "secure": is_private(request)})
+        is_enabled = self._authenticator.is_admin_enabled
+        return json_response({"expires_at": expires_at, "secure": is_private(request), "enabled": is_enabled})
 
     async def _note(self, request: Request, action: str, session: Session) -> None:
         """Write to the audit log, where there is one; without it the dashboard can still show what is wrong."""

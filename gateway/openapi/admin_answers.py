@@ -68,6 +68,6 @@ ADMIN_ANSWERS: dict[str, Schema] = {
         "properties": {"id": TEXT, "from": COUNT, "to": COUNT, "diff": TEXT},
     },
     "Drift": answer(id=TEXT, version=nullable(COUNT), variants=array(OBJECT)),
-    "DashboardSession": answer(expires_at=nullable(TIME), secure=FLAG),
+    "DashboardSession": answer(expires_at=nullable(TIME), secure=FLAG, enabled=FLAG),
     "Object": OBJECT,
 }

@@ -29,6 +29,5 @@ DASHBOARD: tuple[Operation, ...] = (
         "Say until when the browser is logged in",
         Access.EVERYBODY,
         {200: Given(ref("DashboardSession"))},
-        (AdminDisabledError,),
     ),
 )

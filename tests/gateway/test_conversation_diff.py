@@ -33,7 +33,7 @@ def test_texts_are_compared_by_their_lines_and_tools_as_indented_json() -> None:
     ]
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(bodies)
 def test_a_diff_is_empty_where_nothing_differs_and_nowhere_else(body: dict[str, Any]) -> None:
     normalized = normalize(body, every_rule())

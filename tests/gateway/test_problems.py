@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.problems import (
@@ -109,6 +109,7 @@ def test_prompts_are_not_called_cold_where_the_engine_is_down() -> None:
     assert [problem.code for problem in problems(facts)] == ["engine_not_ready"]
 
 
+@settings(max_examples=40)
 @given(st.sets(st.integers(0, len(CASES) - 1)))
 def test_the_most_serious_come_first_whatever_is_wrong(chosen: set[int]) -> None:
     changes = {name: value for index in sorted(chosen) for name, value in CASES[index][0].items()}

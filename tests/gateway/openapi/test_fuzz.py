@@ -46,7 +46,8 @@ def fuzz(server: EchoServer, tmp_path: Path) -> Callable[..., int]:
     def run(*arguments: str) -> int:
         program = [sys.executable, "-c", "from schemathesis.cli import schemathesis; schemathesis()"]
         command = [*program, "run", f"{server.url}/openapi.json"]
-        options = ["--request-timeout=20", "--warnings=off", "--seed=1", "--generation-database=none", *arguments]
+        ends = "--exclude-path=/admin/v1/live"  # which does not
+        options = ["--request-timeout=20", "--warnings=off", "--seed=1", "--generation-database=none", ends, *arguments]
         environment = {**os.environ, "KNOWN_IDS": json.dumps(known), "COLUMNS": "160"}
         done = subprocess.run([*command, *options], cwd=tmp_path, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout[-20_000:] + done.stderr

@@ -84,6 +84,8 @@ async def left_behind(url: str) -> tuple[Store, list[str], int, set[str]]:
     async with database.read() as connection:
         ids = (await connection.execute(select(REQUESTS.c.request_id).order_by(REQUESTS.c.seq))).scalars().all()
         summed = (await connection.execute(select(REQUEST_HOURS.c.num_requests))).scalars().all()
+        minutes = await store.minutes.sums(0, time.time(), names=["requests"])
+        assert sum(requests.value for requests in minutes) == sum(summed)
         tenants = (await connection.execute(select(TENANTS.c.id))).scalars().all()
     await database.close()
     return store, list(ids), sum(summed), set(tenants)

@@ -79,6 +79,7 @@ async def test_blocks_of_no_tenant_have_rows_of_their_own_and_without_an_engine_
     assert (rows["default"]["cache_blocks"], rows["default"]["requests"]) == (None, 2)
 
 
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 async def test_only_hours_of_the_span_count(gateway: Gateway) -> None:
     await gateway.chat()
     now = time.time()

@@ -146,11 +146,14 @@ async def test_why_a_chat_missed_is_in_the_request_log(files: ModelFiles, tmp_pa
         assert (await proxy.post("/v1/messages", b"{}")).status_code == 400
         await store.log.flush()
         failed = (await proxy.client.get("/admin/v1/requests", headers=ADMIN)).json()["data"][0]
+        points = (await proxy.client.get("/admin/v1/series", headers=ADMIN)).json()["points"]
     assert rows[0]["reasons"]["hit"] >= upstream.cached[1] // 16 > 0
     assert set(rows[1]["reasons"]) == {"never_cached"}
     assert (failed["status"], failed["completion_id"]) == (400, None)
     assert 0 < rows[0]["prepare_seconds"] < rows[0]["total_seconds"]
     assert failed["prepare_seconds"] is None
+    assert sum(point["requests"] for point in points) == 3
+    assert sum(point["cached_tokens"] or 0 for point in points) == sum(upstream.cached)
 
 
 async def test_what_rules_saved_is_counted(files: ModelFiles) -> None:

@@ -9,6 +9,7 @@ import { modeFor, turnOn } from "./rule_switch.js";
 import { failure } from "./states.js";
 
 const SIGNS = { "\r": "␍", "\n": "⏎\n", "\t": "⇥", "\u00a0": "⍽", "\ufeff": "⟨BOM⟩", "\u200b": "⟨ZWSP⟩" };
+const LEAST_SAME = 8;
 
 /** @param {object} report  as GET /requests/{id}/explain tells it */
 export function explanation(report) {
@@ -49,11 +50,19 @@ function sides(report) {
   if ("prompt_digest" in report) return digests(report);
   const { common, prompt, cached } = report;
   if (!prompt && !cached) return null;
-  const line = (name, rest) => [
-    h("dt", name),
-    h("dd.code", h("span.common", visible(common ?? "")), rest ? h("mark", visible(rest)) : h("mark.ends", "ends here")),
-  ];
-  return h("figure.sides", h("figcaption.hint", "Both texts around the place; what is marked is where they part. White space that cannot be seen has a sign."), h("dl", line("This prompt", prompt), line("Cached", cached)));
+  const same = sameEnd(prompt ?? "", cached ?? "");
+  const line = (name, rest) => {
+    const parts = rest ? [h("mark", visible(rest.slice(0, rest.length - same))), same ? h("span.common", visible(rest.slice(-same))) : null] : h("mark.ends", "ends here");
+    return [h("dt", name), h("dd.code", h("span.common", visible(common ?? "")), parts)];
+  };
+  return h("figure.sides", h("figcaption.hint", "Both texts around the place; what differs is marked. White space that cannot be seen has a sign."), h("dl", line("This prompt", prompt), line("Cached", cached)));
+}
+
+/** How many characters at the end of both are the same; a few prove nothing. */
+function sameEnd(one, other) {
+  let length = 0;
+  while (length < Math.min(one.length, other.length) - 1 && one.at(-1 - length) === other.at(-1 - length)) length += 1;
+  return length < LEAST_SAME ? 0 : length;
 }
 
 function digests({ prompt_digest: prompt, cached_digest: cached }) {

@@ -5,7 +5,7 @@ import { fill, h } from "./dom.js";
 import { field } from "./dialog.js";
 
 /** Show the form; resolves when somebody is logged in. */
-export function logIn(place, { wasLoggedIn = false } = {}) {
+export function logIn(place, { wasLoggedIn = false, isSecure = true } = {}) {
   return new Promise((resolve) => {
     const key = h("input", { id: "key", name: "key", type: "password", autocomplete: "current-password", required: true, spellcheck: "false" });
     const problem = h("p.problem", { role: "alert" });
@@ -26,10 +26,9 @@ export function logIn(place, { wasLoggedIn = false } = {}) {
       }
     };
     const hint = "The value of PREFIXGATE_ADMIN_KEY with which the gateway was started.";
-    fill(
-      place,
-      h("form.card.login", { onsubmit }, h("h1", wasLoggedIn ? "The session has ended" : "Log in"), field("Admin key", key, hint), problem, button),
-    );
+    const warning = isSecure ? null : h("p.note.warning", "This connection is not encrypted: others on the way can read the key.");
+    const heading = h("h1", wasLoggedIn ? "The session has ended" : "Log in");
+    fill(place, h("form.card.login", { onsubmit }, heading, warning, field("Admin key", key, hint), problem, button));
     key.focus();
   });
 }

@@ -11,7 +11,7 @@ import * as request from "./pages/request.js";
 import * as requests from "./pages/requests.js";
 import * as tenants from "./pages/tenants.js";
 import * as why from "./pages/why.js";
-import { failure } from "./states.js";
+import { empty, failure } from "./states.js";
 import { status } from "./status.js";
 import { applyTheme } from "./theme.js";
 
@@ -27,6 +27,7 @@ const content = document.getElementById("content");
 const live = new Live();
 let leaving = new AbortController();
 let isLoggedIn = false;
+let isSecure = true;
 
 /** What a page gets: `params` of its address, `signal` that ends with it, `live` numbers, `onLive` while it is shown. */
 function contextOf(params, query) {
@@ -84,14 +85,14 @@ function showViews(current) {
   );
 }
 
-async function enter({ wasLoggedIn = false } = {}) {
+async function enter(options = {}) {
   isLoggedIn = false;
   live.stop();
   leaving.abort();
   fill(document.getElementById("views"));
   fill(document.getElementById("status"), status(null, {}));
   document.title = "Log in · prefixgate";
-  await logIn(content, { wasLoggedIn });
+  await logIn(content, { isSecure, ...options });
   begin();
 }
 
@@ -116,7 +117,10 @@ async function start() {
   });
   onSessionLost(() => { if (isLoggedIn) enter({ wasLoggedIn: true }); });
   try {
-    if ((await session.current()).expires_at) begin();
+    const current = await session.current();
+    isSecure = current.secure;
+    if (!current.enabled) fill(content, empty("The dashboard is off.", "Set PREFIXGATE_ADMIN_KEY, start the gateway again, and log in with that key."));
+    else if (current.expires_at) begin();
     else enter();
   } catch (error) {
     fill(content, failure(error, () => location.reload()));

@@ -42,10 +42,12 @@ class RequestView {
     const changes = this.#part(root, "What the rules changed", () => this.#changes());
     this.#ctx.onLive(() => {
       if (!this.#isRunning) return;
+      if (this.#blockStatus !== "waiting" && !this.#isExplained) why();
+      if (this.#blockStatus === "ended") {
+        log();
+        changes();
+      }
       blocks();
-      log();
-      if (!this.#isExplained) why();
-      if (this.#blockStatus === "ended") changes();
     });
   }
 
