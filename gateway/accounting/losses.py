@@ -1,7 +1,7 @@
 """Sums of what was lost between the possible and the actual, by reason and by region, and the requests that lost most.
 
-For each request possible - lost = cached. What is cached beyond the possible has a sum of its own, so all of them only
-grow.
+For each request possible - lost = cached. What was cached was possible, whoever brought it: a warm-up, or a request before the
+gateway's time. So nothing here is below 0, and all sums only grow.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from prefixcache.interface import PrefixCacheConfig, Reason
 RULE_OFF = "rule_off"
 """A reason: a safe rule that is not on would have brought it."""
 UNEXPLAINED = "unexplained"
-"""A reason: the engine says that nothing was missing, or more was there than a cache of this traffic could have."""
+"""A reason: the engine says that nothing was missing."""
 UNKNOWN = "unknown"
 """A region."""
 
@@ -79,8 +79,6 @@ class Losses(Collector):
         self.sums = Sums()
         self.lost: Counter[tuple[str, str]] = Counter()
         """(reason, region) -> tokens."""
-        self.beyond: Counter[str] = Counter()
-        """Region -> tokens that were cached beyond what was possible."""
         self.maximum: Maximum | None = None
         """None: nothing was counted so far."""
         self._misses: deque[Miss] = deque(maxlen=MAX_MISSES)
@@ -96,8 +94,9 @@ class Losses(Collector):
         """Take a request of the sample."""
         self._add("prompt_tokens", admission.num_prompt_tokens)
         self._add("cached_tokens", admission.num_cached_tokens)
-        self._add("possible_tokens", possible.num_tokens)
-        lost = possible.num_tokens - admission.num_cached_tokens
+        most = max(possible.num_tokens, admission.num_cached_tokens)
+        self._add("possible_tokens", most)
+        lost = most - admission.num_cached_tokens
         if lost:
             self._lose(record, Reason(admission.reason), possible, lost)
 
@@ -116,19 +115,12 @@ class Losses(Collector):
         lost = CounterMetricFamily("prefixgate_lost_tokens", _LOST, labels=("reason", "region"))
         for labels, tokens in list(self.lost.items()):
             lost.add_metric(labels, tokens)
-        beyond = CounterMetricFamily("prefixgate_beyond_possible_tokens", _BEYOND, labels=("region",))
-        for region, tokens in list(self.beyond.items()):
-            beyond.add_metric([region], tokens)
-        yield from (lost, beyond)
+        yield lost
         evicted = "Blocks that the cache without a limit evicted; above 0 more may have been possible"
         yield CounterMetricFamily("prefixgate_maximum_evicted_blocks", evicted, self.maximum.evicted_blocks)
 
     def _lose(self, record: PromptRecord, reason: Reason, possible: Possible, lost: int) -> None:
         region = _region_of(record)
-        if lost < 0:
-            self.beyond[region] += -lost
-            self._keep("lost_tokens", f"{UNEXPLAINED}:{region}", lost)
-            return
         if reason in _TEXT_REASONS and (possible.is_parted or lost <= possible.num_dropped):
             why = RULE_OFF
         else:
@@ -158,7 +150,6 @@ class Losses(Collector):
 
 
 _LOST = "Tokens of the sample that were possible and not cached"
-_BEYOND = "Tokens of the sample that were cached beyond what was possible, by warm-ups for one"
 
 
 def _region_of(record: PromptRecord) -> str:

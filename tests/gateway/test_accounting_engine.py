@@ -73,7 +73,7 @@ class Outcome:
         """What had to be computed in any case, with the sums checked."""
         sums = self.losses.sums
         assert sums.cached_tokens == self.cached
-        assert sums.possible_tokens - self.losses.lost.total() + self.losses.beyond.total() == self.cached
+        assert sums.possible_tokens - self.losses.lost.total() == self.cached
         return sums.prompt_tokens - sums.possible_tokens
 
     @property
@@ -107,7 +107,7 @@ async def test_savings_and_losses_are_what_gateways_with_and_without_rules_diffe
     assert off.losses.lost == audit.losses.lost
     assert {reason for reason, _ in off.losses.lost} == {"rule_off"}
     assert off.losses.lost["rule_off", "system"] > 0.99 * (off.computed - on.computed) > 500
-    assert on.losses.lost == on.losses.beyond == off.losses.beyond == audit.losses.beyond == {}
+    assert on.losses.lost == {}
 
 
 async def test_savings_and_losses_hold_in_a_small_pool(model_files: ModelFiles) -> None:
@@ -116,4 +116,3 @@ async def test_savings_and_losses_hold_in_a_small_pool(model_files: ModelFiles) 
     assert on.net == on.cached - off.cached
     assert on.unseen == off.unseen < on.computed
     assert {reason for reason, _ in on.losses.lost} == {"evicted"}
-    assert on.losses.beyond == {}

@@ -90,7 +90,7 @@ class Traffic:
         await self.accounting.settle()
         sums = self.losses.sums
         assert sums.cached_tokens == self.cached
-        assert sums.possible_tokens - self.losses.lost.total() + self.losses.beyond.total() == self.cached
+        assert sums.possible_tokens - self.losses.lost.total() == self.cached
 
 
 def chat(system: str, *turns: str) -> Chat:
@@ -128,12 +128,22 @@ async def test_eviction_is_no_loss_by_a_rule_that_all_prompts_lack_alike(model_f
     assert sum(tokens for _, tokens in firsts) <= 2 * len(chats)  # the \r of each, when it first came
 
 
-async def test_answer_that_comes_back_is_neither_lost_nor_beyond(model_files: ModelFiles, tokenizer: Tokenizer) -> None:
+async def test_answer_that_comes_back_is_possible_as_well(
+    model_files: ModelFiles, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     said = "hello world, over the lazy dog and the quick brown fox"
     traffic = Traffic(model_files)
+    differences: list[int] = []
+    count = traffic.losses.count
+
+    def noted(record: PromptRecord, admission: Admission, possible: Possible) -> None:
+        differences.append(possible.num_tokens - admission.num_cached_tokens)
+        count(record, admission, possible)
+
+    monkeypatch.setattr(traffic.losses, "count", noted)
     traffic.backend.reply = [*tokenizer.encode(said).tolist(), 0]
     await traffic.send(chat("Answer.", "hi"), chat("Answer.", "hi", said, "why?"))
-    assert traffic.losses.lost == traffic.losses.beyond == {}
+    assert differences == [0, 0]
 
 
 async def test_new_life_of_the_engine_is_a_loss(model_files: ModelFiles) -> None:
@@ -146,12 +156,12 @@ async def test_new_life_of_the_engine_is_a_loss(model_files: ModelFiles) -> None
     assert traffic.losses.lost.total() == traffic.losses.sums.possible_tokens > 40
 
 
-async def test_what_was_cached_before_the_gateway_came_is_beyond_the_possible(model_files: ModelFiles) -> None:
+async def test_what_was_cached_before_the_gateway_came_was_possible(model_files: ModelFiles) -> None:
     first, second = Traffic(model_files), Traffic(model_files)
     await first.send(chat("Answer.", "hi"))
     second.backend.cache = first.backend.cache
     await second.send(chat("Answer.", "hi"))
-    assert second.losses.beyond.total() == second.cached > 0
+    assert second.losses.sums.possible_tokens == second.cached > 0
     assert second.losses.lost == {}
 
 
@@ -184,7 +194,8 @@ async def test_no_mode_of_the_rules_computes_less_than_what_nobody_sent_before(m
         unseen.append(sums.prompt_tokens - sums.possible_tokens)
         computed.append(sums.prompt_tokens - traffic.cached)
         assert {reason for reason, _ in traffic.losses.lost} <= {"rule_off"}
-    assert set(unseen) == {computed[0]}
+    assert unseen[:2] == [computed[0]] * 2
+    assert 0.95 * unseen[0] < unseen[2] <= unseen[0]  # as they came, prompts now and then meet in more of a block
     assert max(computed) > min(computed) == computed[0]
 
 

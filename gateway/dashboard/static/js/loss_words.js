@@ -49,7 +49,7 @@ const LOSSES = {
   },
   unexplained: {
     label: "Not explained",
-    means: "What closes the sum: engine and maximum were counted in different caches. Below 0: more was in the engine's cache than this traffic alone can have put there, such as prompts that were warmed up.",
+    means: "The engine says that nothing was missing: engine and maximum were counted in different caches.",
     helps: "Nothing. A large share says that the sample is too small: raise --accounting-sampling.",
   },
 };
