@@ -194,8 +194,8 @@ async def test_no_mode_of_the_rules_computes_less_than_what_nobody_sent_before(m
         unseen.append(sums.prompt_tokens - sums.possible_tokens)
         computed.append(sums.prompt_tokens - traffic.cached)
         assert {reason for reason, _ in traffic.losses.lost} <= {"rule_off"}
-    assert unseen[:2] == [computed[0]] * 2
-    assert 0.95 * unseen[0] < unseen[2] <= unseen[0]  # as they came, prompts now and then meet in more of a block
+    assert unseen[0] == computed[0]
+    assert all(0.95 * unseen[0] < other <= unseen[0] for other in unseen)  # as they came some meet in more of a block
     assert max(computed) > min(computed) == computed[0]
 
 
