@@ -26,7 +26,7 @@ export function cacheCard(figures, { cache, mode }) {
     "section.card",
     head,
     poolBar(figures),
-    h("p.hint", figures.of("cache.evicted_blocks", compact), " blocks were evicted since the start: what they held is computed again when it comes back."),
+    h("p.hint", figures.of("cache.evicted_blocks", compact), " blocks were evicted since the start to make room; what an evicted block held is computed again when it comes back."),
   );
 }
 
