@@ -6,6 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ARGS ?=
+PROCESSES ?= 2
 
 .PHONY: help serve test test-slow check lint types imports fmt bench install packages clean
 
@@ -16,7 +17,7 @@ serve: $(STAMP) ## install, fetch the default model, serve it (ARGS="--port 9000
 	@exec $(BIN)/prefixgate serve $(ARGS)
 
 test: $(STAMP) packages ## install, run the tests (ARGS="-k name")
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n $(PROCESSES) --no-loadscope-reorder $(ARGS)
 
 test-slow: $(STAMP) packages ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow $(ARGS)

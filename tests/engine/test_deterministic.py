@@ -19,6 +19,8 @@ from tests.engine.test_model_runner import make_prompt
 from tests.engine.tiny_model import save_tiny_model
 from tests.support.engine_factory import Transcript, add_request
 
+pytestmark = pytest.mark.usefixtures("all_cores")
+
 SETUPS = [
     ("float32", "auto", "none"),
     ("bfloat16", "int8/hadamard", "none"),

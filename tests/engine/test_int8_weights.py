@@ -25,6 +25,8 @@ from tests.engine.test_model_runner import VARIANTS, make_prompt, make_runner, s
 from tests.engine.test_quality import run_quality, with_tokenizer
 from tests.engine.tiny_model import reference_logits, save_tiny_model
 
+pytestmark = pytest.mark.usefixtures("all_cores")
+
 CPU = torch.device("cpu")
 
 

@@ -40,7 +40,7 @@ def request_of(name: str) -> GenerationRequest:
         request_id=name,
         token_ids=np.array([1, 2, 3], dtype=np.int32),
         block_hashes=b"",
-        scopes=[],
+        scopes=[(b"scope", 0)],
         hash_epoch=1,
         sampling=Sampling(max_tokens=9),
     )
