@@ -29,7 +29,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByServe
 def pytest_configure() -> None:
     """Keep a process of several, and all that it starts, on one core.
 
-    Threads that wait for one another at each barrier of a model's step would else wait for the neighbours: five files of
+    Threads that wait for one another at each barrier of a model's step would else wait for the neighbours: six files of
     engine tests took 62 s in one process, 47 in two, and 26 in two with a core each.
     """
     worker = os.environ.get("PYTEST_XDIST_WORKER")

@@ -265,7 +265,8 @@ async def test_rows_that_cannot_be_written_are_in_nobodys_way(database: Database
         log.record(entry(number, **(fault if number in (2, 3) else {})))
     await log.flush()
     assert (log.num_written, log.num_dropped, log.num_waiting, await num_rows(database)) == (5, 2, 0, 5)
-    assert [record.getMessage()[:6] for record in caplog.records] == ["2 rows"]
+    ours = [record for record in caplog.records if record.name.startswith("gateway.")]  # psycopg tells of its pipelines
+    assert [record.getMessage()[:6] for record in ours] == ["2 rows"]
 
 
 async def test_prune_keeps_the_newest_rows_and_the_sums(database: Database) -> None:
