@@ -84,6 +84,8 @@ class RequestView {
   }
 
   async #changes() {
+    const request = await this.#found(this.#ask());
+    if (request && !("request_body" in request)) return empty("Nothing to compare", "Bodies are stored only where the gateway was started with --store-content.");
     let answer;
     try {
       answer = await this.#ask("/changes");
