@@ -52,7 +52,7 @@ PATHS = (
     "/usage/prompts",
     "/prompts",
     "/tenants",
-    "/tenants/usage",
+    "/usage/tenants",
     "/rules",
     "/savings",
     "/config",

@@ -55,7 +55,7 @@ _KEYS = (
     ),
     admin_get("/tenants", "List the tenants", "Page", *_STORED, query=PageQuery),
     admin_get(
-        "/tenants/usage",
+        "/usage/tenants",
         "Who used how much, of which limits and of the cache",
         "TenantUsage",
         *_STORED,

@@ -1,4 +1,4 @@
-"""`/admin/v1/tenants/usage`: who asks for how much, within which limits, and whose the cache is."""
+"""`/admin/v1/usage/tenants`: who asks for how much, within which limits, and whose the cache is."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class _Blocks:
 def add_usage_route(router: APIRouter, store: Store, limiter: Limiter, backend: Backend | None) -> None:
     """Add the route; before that of one tenant, which would take `usage` for a name."""
 
-    @router.get("/tenants/usage")
+    @router.get("/usage/tenants")
     async def usage(request: Request) -> Json:
         """Sums of whole hours; limits and the cache as they are now."""
         since, until = read_query(request, SpanQuery).bounds(time.time())

@@ -123,7 +123,7 @@ async def test_tenants_show_the_apis_numbers(open_page: OpenPage, gateway: Serve
         await login(page, route="/tenants")
         rows = page.get_by_role("region", name="Usage by tenant").get_by_role("row")
         async with gateway.admin() as client:
-            usage = {row["name"]: row for row in (await client.get("/tenants/usage")).json()["data"]}
+            usage = {row["name"]: row for row in (await client.get("/usage/tenants")).json()["data"]}
         for name in (SCRIPT_TENANT, LIMITED_TENANT):
             row = rows.filter(has=page.get_by_role("link", name=name, exact=True))
             shown = await _figures(row)

@@ -82,6 +82,11 @@ class Traffic:
         chats = (self._chat(tenants[number % len(tenants)], number, num_turns) for number in range(num_chats))
         return sum(await asyncio.gather(*chats))
 
+    async def tokens(self) -> tuple[int, int]:
+        """Prompt tokens since the gateway's start, and those that came from the cache."""
+        told = (await self._gateway.get("/overview"))["tokens"]
+        return told["prompt"], told["cached"]
+
     async def desk(self, num_requests: int = 4) -> None:
         """Requests that name the registered prompt, and one that has nearly its text."""
         for number in range(num_requests):

@@ -67,7 +67,7 @@ async def test_every_number_is_that_of_the_other_places_at_the_same_moment(admin
         return answer.json()
 
     savings, losses, (hour,) = await get("/savings"), await get("/losses"), (await get("/history"))["data"]
-    (tenant,) = (await get("/tenants/usage"))["data"]  # no other owner of blocks
+    (tenant,) = (await get("/usage/tenants"))["data"]  # no other owner of blocks
     points = (await get("/series"))["points"]
     seen, cache = await get("/overview"), await get("/cache")
     series = await scrape(admin_root(admin))

@@ -1,4 +1,4 @@
-"""`/admin/v1/tenants/usage`: who asked for how much, of which limits."""
+"""`/admin/v1/usage/tenants`: who asked for how much, of which limits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.gateway.support.stored_gateway import Gateway
 
 
 async def usage(gateway: Gateway, **query: object) -> dict[str, dict[str, Any]]:
-    answer = await gateway.admin.get("/tenants/usage", params=query)  # type: ignore[arg-type]
+    answer = await gateway.admin.get("/usage/tenants", params=query)  # type: ignore[arg-type]
     assert answer.status_code == 200, answer.text
     return {row["name"]: row for row in answer.json()["data"]}
 
@@ -85,7 +85,7 @@ async def test_only_hours_of_the_span_count(gateway: Gateway) -> None:
     now = time.time()
     assert (await usage(gateway))["default"]["requests"] == 1
     assert (await usage(gateway, since=now - 9 * 3600, until=now - 7200))["default"]["requests"] == 0
-    assert (await gateway.admin.get("/tenants/usage", params={"since": now, "until": now - 1})).status_code == 400
+    assert (await gateway.admin.get("/usage/tenants", params={"since": now, "until": now - 1})).status_code == 400
 
 
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)

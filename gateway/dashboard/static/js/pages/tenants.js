@@ -23,7 +23,7 @@ export function open(root, ctx) {
   );
   const load = shows(place, async () => {
     note.textContent = `Counted: requests of ${choice.span.words}, by whole hours, in tokens. Limits and shares of the cache are as they are now. A name leads to its requests.`;
-    const { data } = await get("tenants/usage", { query: choice.bounds(), signal: ctx.signal });
+    const { data } = await get("usage/tenants", { query: choice.bounds(), signal: ctx.signal });
     if (!data.some(isTenant)) return empty("No tenant yet", "prefixgate tenants create NAME makes one; whoever asks while no key exists is the tenant default.");
     view ??= liveTable();
     view.rows.show(data);
