@@ -61,8 +61,8 @@ async def test_waterfall_and_lists_are_the_api_s(page: Page, gateway: ServedGate
     for index, miss in enumerate(losses["top"]):
         told = page.locator(f"[data-figure='top.{index}.lost_tokens']")
         await expect(told).to_have_attribute("data-value", str(miss["lost_tokens"]))
-    await page.get_by_role("link", name=f"Explain request {losses['top'][0]['request_id']}").click()
-    await expect(page).to_have_url(re.compile(f"#/requests/{losses['top'][0]['request_id']}$"))
+    await page.get_by_role("link", name=f"Explain request {losses['top'][0]['completion_id']}").click()
+    await expect(page).to_have_url(re.compile(f"#/requests/{losses['top'][0]['completion_id']}$"))
 
 
 @pytest.mark.parametrize(

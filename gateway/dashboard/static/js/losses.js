@@ -92,12 +92,12 @@ export function roomInWords(cache) {
   return `The pool of ${count(total)} blocks evicted ${count(evicted)} since the start: with at most as many blocks more (${percent(evicted / total)} of the pool) it would have kept all.`;
 }
 
-/** The requests that lost most, each with the way to its explanation. */
-export function topTable(losses) {
+/** The requests that lost most, each with the way to its explanation; `names` are those of tenants. */
+export function topTable(losses, names) {
   if (!losses.top.length) return empty("No request lost tokens in this time");
   const columns = [
     { title: "Time", cell: ({ at }) => timeTag(at) },
-    { title: "Tenant", cell: ({ tenant }) => h("span.long", tenant) },
+    { title: "Tenant", cell: ({ tenant }) => h("span.name", { title: tenant }, names.get(tenant) ?? tenant) },
     { title: "Reason", cell: ({ reason }) => lossWords(reason).label },
     { title: "Where", cell: ({ region }) => regionWords(region) },
     { title: "Lost tokens", isNumber: true, cell: (miss) => figure(`top.${miss.index}.lost_tokens`, miss.lost_tokens, count) },
@@ -107,6 +107,6 @@ export function topTable(losses) {
   return table({ caption: "Requests that lost most tokens", columns, rows: losses.top.map((miss, index) => ({ ...miss, index })) });
 }
 
-function explainLink({ request_id: id, index }) {
+function explainLink({ completion_id: id, index }) {
   return h("a", { href: `#/requests/${encodeURIComponent(id)}`, id: `explain-${index}` }, "Explain", h("span.unseen", ` request ${id}`));
 }

@@ -51,7 +51,7 @@ export function waterfallFigure(losses) {
       waterfallmode: "overlay",
       waterfallgap: 0.3,
       margin: { l: 8, r: 8, t: 8, b: 32 },
-      xaxis: { range: [0, losses.prompt_tokens * ROOM_FOR_TEXT], tickformat: "~s" },
+      xaxis: { range: [losses.prompt_tokens * (1 - ROOM_FOR_TEXT) / 2, losses.prompt_tokens * ROOM_FOR_TEXT], tickformat: "~s" },
       yaxis: { autorange: "reversed", rangemode: "normal", type: "category", categoryarray: steps.map(lines) },
     },
   };

@@ -3,6 +3,7 @@
 import { get } from "../api.js";
 import { fill, h } from "../dom.js";
 import { reasonsList, roomInWords, topTable, waterfallCard } from "../losses.js";
+import { tenantNames } from "../tenant_names.js";
 import { rulesCard } from "../rule_list.js";
 import { spanChoice } from "../span.js";
 import { failure, loading } from "../states.js";
@@ -34,8 +35,8 @@ export function open(root, context) {
     loadedAt = Date.now();
     const { span } = choice;
     try {
-      const losses = await get("losses", { query: choice.bounds(), signal });
-      if (span === choice.span) draw(losses);
+      const [losses, names] = await Promise.all([get("losses", { query: choice.bounds(), signal }), tenantNames({ signal })]);
+      if (span === choice.span) draw(losses, names);
     } catch (error) {
       if (error.name === "AbortError" || span !== choice.span || shown !== null) return;
       details.hidden = tops.hidden = true;
@@ -43,14 +44,14 @@ export function open(root, context) {
     }
   }
 
-  function draw(losses) {
+  function draw(losses, names) {
     const now = JSON.stringify({ ...losses, since: null, until: null });
     if (now === shown) return;
     shown = now;
     details.hidden = tops.hidden = !losses.prompt_tokens;
     waterfall.show(losses, choice.span.words);
     fill(reasons, reasonsList(losses, room));
-    fill(top, topTable(losses));
+    fill(top, topTable(losses, names));
   }
 
   root.append(
