@@ -123,8 +123,7 @@ def _request(row: RequestRow) -> Json:
 
 async def _lines(rows: AsyncIterator[RequestRow]) -> AsyncIterator[bytes]:
     async for row in rows:
-        # Column names are a kind of string of their own.
-        yield orjson.dumps(_request(row), option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS)
+        yield orjson.dumps(_request(row), option=orjson.OPT_APPEND_NEWLINE)
 
 
 def _seconds(moment: datetime | None) -> float | None:

@@ -13,7 +13,7 @@ import { tenantNames } from "../tenant_names.js";
 
 export const title = "Requests";
 
-const MIN_MS = 1_500;
+const MIN_MS = 2_000;
 const MAX_MS = 10_000;
 /** With filters, reading the list again may take this part of the time: where few fit, the gateway looks at all of the log. */
 const SHARE = 0.01;
