@@ -113,6 +113,8 @@ class Admitted(msgspec.Struct, frozen=True, tag="admitted"):
     """Leading tokens that are cached in the nearest chain, whether or not they were taken from it."""
     saved_seconds: float
     """What computing the cached tokens would have added to steps, by the present `engine.step_cost.StepCost`."""
+    evictions_ago: int | None = None
+    """Blocks evicted after the first one that is missing; None: it was not evicted."""
     seconds_ago: float = 0.0
     """Since it got them: this is told when the step that it came into has been computed."""
 

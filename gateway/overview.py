@@ -53,6 +53,8 @@ class Look:
     snapshot: BackendSnapshot
     block_size: int
     device: str | None
+    block_bytes: int | None = None
+    """What a block takes of the memory; None: nobody knows."""
 
 
 class Behind(Protocol):
@@ -91,8 +93,13 @@ class EngineBehind:
         """Ask it."""
         with suppress(BackendUnavailableError):
             snapshot, model = await snapshot_in_time(self._backend), self._backend.model_info()
-            device = model.details.get("device")
-            return Look(snapshot, model.block_size, None if device is None else str(device))
+            device, token_bytes = model.details.get("device"), model.details.get("kv_bytes_per_token")
+            return Look(
+                snapshot,
+                model.block_size,
+                None if device is None else str(device),
+                None if token_bytes is None else int(token_bytes) * model.block_size,
+            )
         return None
 
     def facts(self, look: Look | None) -> Facts:
@@ -268,5 +275,9 @@ def _lanes(snapshot: BackendSnapshot) -> Json:
 
 def _cache(look: Look) -> Json:
     blocks, counters = look.snapshot.blocks, look.snapshot.counters
-    others = {"block_size": look.block_size, "evicted_blocks": counters.get("evicted_blocks")}
+    others = {
+        "block_size": look.block_size,
+        "block_bytes": look.block_bytes,
+        "evicted_blocks": counters.get("evicted_blocks"),
+    }
     return {name: blocks.get(name) for name in _BLOCKS} | others

@@ -11,6 +11,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
+from itertools import accumulate
 from typing import Protocol
 
 from prometheus_client.core import CounterMetricFamily, Metric
@@ -79,6 +80,8 @@ class Losses(Collector):
         self.sums = Sums()
         self.lost: Counter[tuple[str, str]] = Counter()
         """(reason, region) -> tokens."""
+        self.room: Counter[int] = Counter()
+        """Blocks, a power of two -> tokens that were evicted and would have been kept in a pool larger by as many."""
         self.maximum: Maximum | None = None
         """None: nothing was counted so far."""
         self._misses: deque[Miss] = deque(maxlen=MAX_MISSES)
@@ -98,7 +101,7 @@ class Losses(Collector):
         self._add("possible_tokens", most)
         lost = most - admission.num_cached_tokens
         if lost:
-            self._lose(record, Reason(admission.reason), possible, lost)
+            self._lose(record, admission, possible, lost)
 
     def top(self, since: float, until: float, size: int) -> Sequence[Miss]:
         """Give the requests of a time that lost most, of the last ones that lost anything."""
@@ -119,13 +122,23 @@ class Losses(Collector):
         evicted = "Blocks that the cache without a limit evicted; above 0 more may have been possible"
         yield CounterMetricFamily("prefixgate_maximum_evicted_blocks", evicted, self.maximum.evicted_blocks)
 
-    def _lose(self, record: PromptRecord, reason: Reason, possible: Possible, lost: int) -> None:
-        region = _region_of(record)
+    def room_needed(self) -> list[tuple[int, int]]:
+        """Give sizes by which a pool could be larger, in blocks, each with the evicted tokens that it would have kept.
+
+        A block that was evicted before n others would have been kept by about n blocks more.
+        """
+        sizes = sorted(self.room.copy().items())
+        return list(zip((blocks for blocks, _ in sizes), accumulate(tokens for _, tokens in sizes), strict=True))
+
+    def _lose(self, record: PromptRecord, admission: Admission, possible: Possible, lost: int) -> None:
+        region, reason = _region_of(record), Reason(admission.reason)
         if reason in _TEXT_REASONS and (possible.is_parted or lost <= possible.num_dropped):
             why = RULE_OFF
         else:
             why = UNEXPLAINED if reason in _NOTHING_MISSED else reason.value
         self.lost[why, region] += lost
+        if why == Reason.EVICTED and admission.evictions_ago is not None:
+            self.room[1 << admission.evictions_ago.bit_length()] += lost
         self._keep("lost_tokens", f"{why}:{region}", lost)
         self._misses.append(
             Miss(

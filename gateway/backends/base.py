@@ -65,6 +65,8 @@ class Admission:
     """Leading tokens that are cached in the nearest chain, whether or not they were taken from it."""
     saved_seconds: float = 0.0
     """For how long the engine would have computed the cached tokens, as it estimates."""
+    evictions_ago: int | None = None
+    """Blocks evicted after the first one that is missing; None: it was not evicted. For the operator."""
     seconds_ago: float = 0.0
     """Between the admission and the news of it, in which the prompt was computed."""
 

@@ -44,6 +44,7 @@ OVERVIEW: Schema = answer(
             shared_blocks_limit=_COUNT,
             pinned_blocks_limit=_COUNT,
             block_size=COUNT,
+            block_bytes=_COUNT,
             evicted_blocks=_COUNT,
         )
     ),
@@ -92,6 +93,7 @@ LOSSES: Schema = answer(
     cached_tokens=_COUNT,
     unseen_tokens=_COUNT,
     lost=array(answer(reason=TEXT, region=TEXT, tokens={"type": "integer"})),
+    larger_pool=array(answer(blocks=COUNT, tokens=COUNT)),
     top=array(
         answer(
             request_id=TEXT,

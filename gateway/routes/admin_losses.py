@@ -45,6 +45,9 @@ def add_losses_route(router: APIRouter, accounting: Accounting | None, store: St
             "until": iso_time(until),
             "sampling": accounting.savings.sampling if accounting is not None and losses is not None else None,
             **_printed(rows),
+            "larger_pool": [{"blocks": blocks, "tokens": tokens} for blocks, tokens in losses.room_needed()]
+            if losses is not None
+            else [],
             "top": [_miss(miss) for miss in losses.top(since, until, NUM_TOP)] if losses is not None else [],
         }
 

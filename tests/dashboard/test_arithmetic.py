@@ -63,6 +63,15 @@ async def test_waterfall_ends_at_what_came_from_the_cache(anywhere: Page) -> Non
     assert left == LOSSES["cached_tokens"]
 
 
+async def test_larger_pool_is_told_in_blocks_and_bytes(anywhere: Page) -> None:
+    script = "async ([losses, cache]) => (await import('/dashboard/js/losses.js')).roomInWords(losses, cache)"
+    sizes = [{"blocks": 64, "tokens": 40}, {"blocks": 512, "tokens": 60}, {"blocks": 4096, "tokens": 100}]
+    cache = {"total_blocks": 600, "block_bytes": 1024**2}
+    words = await anywhere.evaluate(script, [{"larger_pool": sizes}, cache])
+    assert "half with 512 blocks more, 512 MiB, and nine tenths with 4,096 blocks more, 4.0 GiB" in words
+    assert await anywhere.evaluate(script, [{"larger_pool": []}, cache]) == ""
+
+
 async def test_line_breaks_where_there_was_no_traffic(anywhere: Page) -> None:
     script = "async (series) => (await import('/dashboard/js/series.js')).hitRateFigure(series, 1).data"
     series = {

@@ -116,3 +116,7 @@ async def test_savings_and_losses_hold_in_a_small_pool(model_files: ModelFiles) 
     assert on.net == on.cached - off.cached
     assert on.unseen == off.unseen < on.computed
     assert {reason for reason, _ in on.losses.lost} == {"evicted"}
+    (*_, (most_blocks, kept)) = on.losses.room_needed()
+    assert kept == on.losses.lost.total()
+    larger = await run(model_files, Mode.ON, 40 + most_blocks)
+    assert larger.losses.lost.total() < 0.1 * kept  # what runs takes blocks as well, so not all of it

@@ -234,6 +234,14 @@ def test_change_behind_what_is_reused_parts_nothing() -> None:
     assert possible(1, 3, 40) == Possible(64)
 
 
+def test_room_that_was_needed_grows_with_what_it_keeps() -> None:
+    losses = Losses()
+    for evictions_ago, lost in ((0, 5), (3, 7), (4, 20), (3, 1), (None, 9)):
+        losses.count(record_of(0), Admission(100, 0, {}, "evicted", evictions_ago=evictions_ago), Possible(lost))
+    losses.count(record_of(0), Admission(100, 0, {}, "diverged", evictions_ago=8), Possible(50))
+    assert losses.room_needed() == [(1, 5), (4, 13), (8, 33)]
+
+
 def record_of(number: int) -> PromptRecord:
     return PromptRecord(f"chatcmpl-{number}", f"r{number}", "acme", PATH, 5000, 0, (), ())
 

@@ -253,10 +253,8 @@ class WorkerLife:
         if generation is None:
             return  # aborted; the worker had not heard of it yet
         match message:
-            case Admitted(_, num_prompt, num_cached, reasons, reason, num_common, saved_seconds, seconds_ago):
-                generation.admit(
-                    Admission(num_prompt, num_cached, reasons, reason, num_common, saved_seconds, seconds_ago)
-                )
+            case Admitted():
+                generation.admit(_admission(message))
             case PromptLogprobs(_, position, said):
                 generation.tell_prompt(position - 1, [_logprobs(token) for token in said])
             case RequestFailed(_, why, param, retryable):
@@ -307,6 +305,19 @@ def prompt_fields(prompt: HashedPrompt) -> dict[str, Any]:
         "scopes": list(prompt.scopes),
         "hash_epoch": prompt.hash_epoch,
     }
+
+
+def _admission(told: Admitted) -> Admission:
+    return Admission(
+        told.num_prompt_tokens,
+        told.num_cached_tokens,
+        told.reasons,
+        told.reason,
+        told.num_common_tokens,
+        saved_seconds=told.saved_seconds,
+        evictions_ago=told.evictions_ago,
+        seconds_ago=told.seconds_ago,
+    )
 
 
 def _logprobs(said: EngineLogprobs) -> TokenLogprobs:

@@ -91,6 +91,7 @@ async def test_every_number_is_that_of_the_other_places_at_the_same_moment(admin
     shown = seen["cache"]
     assert shown.pop("evicted_blocks") == metric("engine_events_total[evicted_blocks]")
     assert shown.pop("block_size") == metric("block_size_tokens") == 8
+    assert shown.pop("block_bytes") % 8 == 0
     assert shown == {name: cache[name] for name in shown}
     states = ("free", "cached", "active_private", "active_shared")
     assert sum(shown[f"{state}_blocks"] for state in states) == shown["total_blocks"] == metric("total_blocks") == 40

@@ -2,11 +2,13 @@
 
 import { chart } from "./charts.js";
 import { fill, h } from "./dom.js";
-import { compact, count, figure, percent, setting, timeTag } from "./format.js";
+import { bytes, compact, count, figure, percent, setting, timeTag } from "./format.js";
 import { lossWords, regionWords } from "./loss_words.js";
 import { empty } from "./states.js";
 import { table } from "./table.js";
 import { oneByOne, stepsOf, waterfallColumns, waterfallFigure } from "./waterfall.js";
+
+const SHARES = [[0.5, "half"], [0.9, "nine tenths"]];
 
 /** The card with the waterfall; draws again in the same place. */
 export function waterfallCard() {
@@ -85,11 +87,17 @@ function byReason({ lost }) {
   return [...rows.values()].toSorted((one, other) => other.tokens - one.tokens);
 }
 
-/** Each eviction made room for one block, so with as many blocks more there would have been none. */
-export function roomInWords(cache) {
-  if (!cache?.evicted_blocks) return "";
-  const { evicted_blocks: evicted, total_blocks: total } = cache;
-  return `The pool of ${count(total)} blocks evicted ${count(evicted)} since the start: with at most as many blocks more (${percent(evicted / total)} of the pool) it would have kept all.`;
+/** By how much the pool would have to be larger to have kept half of what was evicted, and nine tenths. */
+export function roomInWords({ larger_pool: sizes }, cache) {
+  if (!sizes.length || !cache) return "";
+  const all = sizes.at(-1).tokens;
+  const inWords = ([share, name]) => {
+    const { blocks } = sizes.find(({ tokens }) => tokens >= share * all);
+    const memory = cache.block_bytes ? `, ${bytes(blocks * cache.block_bytes)}` : "";
+    return `${name} with ${count(blocks)} blocks more${memory}`;
+  };
+  const parts = SHARES.map(inWords);
+  return `The pool has ${count(cache.total_blocks)} blocks. Of what was evicted and asked for again since the start, it would have kept about ${parts.join(", and ")}.`;
 }
 
 /** The requests that lost most, each with the way to its explanation; `names` are those of tenants. */

@@ -22,6 +22,7 @@ export function open(root, context) {
   const choice = spanChoice(context.query, () => load({ isOther: true }));
   const details = h("section.card", h("h2", "What was lost, and what helps"), reasons);
   const tops = h("section.card", h("h2", "Requests that lost most"), h("p.hint", "Of the sample: what each could have taken from the cache and did not."), top);
+  let latest = null;
   let shown = null;
   let loadedAt = 0;
   let seen = null;
@@ -50,6 +51,8 @@ export function open(root, context) {
     shown = now;
     details.hidden = tops.hidden = !losses.prompt_tokens;
     waterfall.show(losses, choice.span.words);
+    latest = losses;
+    room.textContent = roomInWords(losses, context.live.overview?.cache);
     fill(reasons, reasonsList(losses, room));
     fill(top, topTable(losses, names));
   }
@@ -63,7 +66,7 @@ export function open(root, context) {
   );
   load({ isOther: true });
   context.onLive(({ num_logged_requests: ended, cache }) => {
-    room.textContent = roomInWords(cache);
+    if (latest) room.textContent = roomInWords(latest, cache);
     if (seen === null) seen = ended;
     if (ended === seen || Date.now() - loadedAt < REDRAW_MS) return;
     seen = ended;
