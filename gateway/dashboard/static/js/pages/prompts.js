@@ -48,7 +48,7 @@ async function list(hasRetired, signal) {
     );
   }
   const columns = [
-    { title: "Name", cell: (row) => h("a", { href: `#/prompts/${encodeURIComponent(row.id)}` }, row.name) },
+    { title: "Name", cell: (row) => h("a", { href: `#/prompts/${encodeURIComponent(row.id)}`, id: `prompt-${row.id}` }, row.name) },
     { title: "For", cell: (row) => row.scope },
     { title: "Version", isNumber: true, cell: (row) => (row.active ? String(row.active_version) : "none") },
     { title: "Tokens", isNumber: true, cell: (row) => figure("active.num_tokens", row.active?.num_tokens, count) },
