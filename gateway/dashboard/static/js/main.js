@@ -1,6 +1,7 @@
 // Begins: theme, login, then one page after another as the address says. Pages know nothing of each other.
 
 import { onSessionLost, session } from "./api.js";
+import { closeDialogs } from "./dialog.js";
 import { announce, fill, h } from "./dom.js";
 import { Live } from "./live.js";
 import { logIn } from "./login.js";
@@ -56,6 +57,7 @@ function unescaped(text) {
 }
 
 function open() {
+  closeDialogs();
   leaving.abort();
   leaving = new AbortController();
   if (!isLoggedIn) return;
@@ -87,6 +89,7 @@ function showViews(current) {
 
 async function enter(options = {}) {
   isLoggedIn = false;
+  closeDialogs();
   live.stop();
   leaving.abort();
   fill(document.getElementById("views"));
