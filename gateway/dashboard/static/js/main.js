@@ -1,7 +1,7 @@
 // Begins: theme, login, then one page after another as the address says. Pages know nothing of each other.
 
 import { onSessionLost, session } from "./api.js";
-import { closeDialogs } from "./dialog.js";
+import { closeDialogs, show } from "./dialog.js";
 import { announce, fill, h } from "./dom.js";
 import { Live } from "./live.js";
 import { logIn } from "./login.js";
@@ -107,7 +107,12 @@ function begin() {
 }
 
 async function leave() {
-  await session.end();
+  try {
+    await session.end();
+  } catch (error) {
+    await show({ title: "Not logged out", content: h("p", `${error.message}; the session goes on until it is ended or over.`) });
+    return;
+  }
   enter();
 }
 
