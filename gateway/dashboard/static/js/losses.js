@@ -94,6 +94,9 @@ export function roomInWords(cache) {
 
 /** The requests that lost most, each with the way to its explanation. */
 export function topTable(losses) {
+  if (!losses.top.length && losses.lost.some(({ tokens }) => tokens > 0)) {
+    return empty("Not known any more", "Which requests lost most is kept until the gateway ends, and those above came before.");
+  }
   if (!losses.top.length) return empty("No request lost tokens in this time");
   const columns = [
     { title: "Time", cell: ({ at }) => timeTag(at) },
