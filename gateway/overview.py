@@ -32,6 +32,7 @@ logger = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 
+_LIMITED = 429
 _FIRST_ERROR = 500
 _BLOCKS = (
     "total_blocks",
@@ -217,6 +218,7 @@ class Overview:
         counts = {
             "answers": int(sum(count for _, count in statuses)),
             "failed_answers": int(sum(count for status, count in statuses if status >= _FIRST_ERROR)),
+            "limited_answers": int(sum(count for status, count in statuses if status == _LIMITED)),
             "looked_up_blocks": int(sum(blocks.values())),
             "evicted_misses": int(blocks.get((Reason.EVICTED.value,), 0)),
             "unsampled_drops": self._savings.size.dropped_requests if self._savings else 0,

@@ -70,6 +70,8 @@ class Facts:
     """Of `/v1`, lately."""
     failed_answers: int = 0
     """Of those, with a status from 500 on."""
+    limited_answers: int = 0
+    """Of those, refused by a limit (429)."""
     template_faults: Sequence[str] = ()
     """What about the chat template loses the cache."""
     sampling: float | None = None
@@ -145,10 +147,17 @@ def _errors(facts: Facts) -> Iterator[Problem]:
         yield Problem("error" if share >= 0.5 else "warning", "many_errors", text, "#/requests")
 
 
+def _limited(facts: Facts) -> Iterator[Problem]:
+    if facts.answers >= MIN_ANSWERS and facts.limited_answers >= MANY_ERRORS * facts.answers:
+        share = facts.limited_answers / facts.answers
+        text = f"{share:.0%} of the last {facts.answers:,} answers were refusals: a tenant or a key is at its limit."
+        yield Problem("warning", "many_limited", text, "#/tenants")
+
+
 def _waiting(facts: Facts) -> Iterator[Problem]:
     if facts.waiting_requests and facts.waiting_seconds >= LONG_WAIT_SECONDS:
         text = (
-            f"{facts.waiting_requests:,} requests wait for the engine, and for {facts.waiting_seconds:.0f} s some always "
+            f"Requests that wait for the engine: {facts.waiting_requests:,}; and for {facts.waiting_seconds:.0f} s some always "
             "did: it gets more than it can do."
         )
         yield Problem("warning", "requests_waiting", text, "#/requests")
@@ -230,6 +239,7 @@ CHECKS: Sequence[Callable[[Facts], Iterable[Problem]]] = (
     _upstreams,
     _database,
     _errors,
+    _limited,
     _dropped_rows,
     _waiting,
     _template,

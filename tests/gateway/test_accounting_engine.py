@@ -119,4 +119,6 @@ async def test_savings_and_losses_hold_in_a_small_pool(model_files: ModelFiles) 
     (*_, (most_blocks, kept)) = on.losses.room_needed()
     assert kept == on.losses.lost.total()
     larger = await run(model_files, Mode.ON, 40 + most_blocks)
-    assert larger.losses.lost.total() < 0.1 * kept  # what runs takes blocks as well, so not all of it
+    assert (
+        larger.losses.lost.total() < 0.3 * kept
+    )  # the ends of prompts were evicted earlier than what is missing first

@@ -56,6 +56,11 @@ function form(problem, content, yes, close, run) {
   return h("form", { onsubmit }, content, problem, h("div.actions", no, yes));
 }
 
+/** Close what asks: the page behind it is gone, or nobody is logged in any more. */
+export function closeDialogs() {
+  for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
+}
+
 function open(title, build) {
   return new Promise((resolve) => {
     const before = document.activeElement;

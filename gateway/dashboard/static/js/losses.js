@@ -49,7 +49,7 @@ function inFigures(losses) {
     "Of ", figure("prompt_tokens", prompt), " prompt tokens of the sample ", figure("unseen_tokens", losses.unseen_tokens),
     " were new: nobody had sent that text before, so no cache could have it. ", figure("possible_tokens", possible),
     ` (${percent(possible / prompt)}) could have come from an unlimited cache with all safe rules on; `,
-    figure("cached_tokens", cached), ` (${percent(cached / prompt)}) did. The sample is ${setting(losses.sampling)} of the prompt families.`,
+    figure("cached_tokens", cached), ` (${percent(cached / prompt)}) did. Rules that are no safe ones are not counted in it: what those in audit mode would win besides stands below. The sample is ${setting(losses.sampling)} of the prompt families.`,
   ];
 }
 
@@ -102,6 +102,9 @@ export function roomInWords({ larger_pool: sizes }, cache) {
 
 /** The requests that lost most, each with the way to its explanation; `names` are those of tenants. */
 export function topTable(losses, names) {
+  if (!losses.top.length && losses.lost.some(({ tokens }) => tokens > 0)) {
+    return empty("Not known any more", "Which requests lost most is kept until the gateway ends, and those above came before.");
+  }
   if (!losses.top.length) return empty("No request lost tokens in this time");
   const columns = [
     { title: "Time", cell: ({ at }) => timeTag(at) },

@@ -1,6 +1,7 @@
 // Begins: theme, login, then one page after another as the address says. Pages know nothing of each other.
 
 import { onSessionLost, session } from "./api.js";
+import { closeDialogs, show } from "./dialog.js";
 import { announce, fill, h } from "./dom.js";
 import { Live } from "./live.js";
 import { logIn } from "./login.js";
@@ -56,6 +57,7 @@ function unescaped(text) {
 }
 
 function open() {
+  closeDialogs();
   leaving.abort();
   leaving = new AbortController();
   if (!isLoggedIn) return;
@@ -87,6 +89,7 @@ function showViews(current) {
 
 async function enter(options = {}) {
   isLoggedIn = false;
+  closeDialogs();
   live.stop();
   leaving.abort();
   fill(document.getElementById("views"));
@@ -94,6 +97,7 @@ async function enter(options = {}) {
   document.title = "Log in · prefixgate";
   await logIn(content, { isSecure, ...options });
   begin();
+  content.focus();
 }
 
 function begin() {
@@ -104,7 +108,12 @@ function begin() {
 }
 
 async function leave() {
-  await session.end();
+  try {
+    await session.end();
+  } catch (error) {
+    await show({ title: "Not logged out", content: h("p", `${error.message}; the session goes on until it is ended or over.`) });
+    return;
+  }
   enter();
 }
 

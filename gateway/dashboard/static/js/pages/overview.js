@@ -14,6 +14,7 @@ import { maximumInWords, tiles } from "../tiles.js";
 export const title = "Overview";
 
 const REDRAW_MS = 30_000;
+const SILENCE = { severity: "error", code: "no_answer", text: "The gateway does not answer: what stands here is old.", view: null };
 
 export function open(root, context) {
   const top = h("div.page", loading());
@@ -25,7 +26,9 @@ export function open(root, context) {
   root.append(h("h1", title), top, charts.element, bottom);
 
   context.onState((state) => {
-    if (state === "stale" && !shape) fill(top, failure(new Unreachable(), () => context.live.refresh()));
+    if (state !== "stale") return;
+    if (shape) problems.show([SILENCE]);
+    else fill(top, failure(new Unreachable(), () => context.live.refresh()));
   });
   context.onLive((overview) => {
     if (shape !== shapeOf(overview)) {

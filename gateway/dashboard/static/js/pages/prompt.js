@@ -7,10 +7,13 @@ import * as actions from "../prompt_actions.js";
 import { keptBadge, keptSentence, tokensInBlocks, warmBadge } from "../prompt_words.js";
 import { empty, shows } from "../states.js";
 import { table } from "../table.js";
+import { tenantNames } from "../tenant_names.js";
 
 export const title = () => "Prompt";
 
-export function open(root, { params: [id], signal }) {
+const RELOAD_MS = 5_000;
+
+export function open(root, { params: [id], signal, onLive }) {
   const path = `prompts/${encodeURIComponent(id)}`;
   const [head, usage, drift, versions, text] = [0, 1, 2, 3, 4].map(() => h("div"));
   const card = (name, hint, place) => h("section.card", h("header", h("h2", name), hint ? h("p.hint", hint) : null), place);
@@ -23,17 +26,28 @@ export function open(root, { params: [id], signal }) {
     card("Text of the version in force", null, text),
   );
   const load = async () => {
-    const prompt = await get(path, { signal });
+    const [prompt, names] = await Promise.all([get(path, { signal }), tenantNames({ signal })]);
     fill(versions, versionTable(prompt, reload));
     shows(text, () => wholeText(path, prompt, signal), { signal });
-    return facts(prompt, reload);
+    return facts(prompt, names, reload);
   };
   const reload = shows(head, load, { signal });
-  shows(usage, async () => used(await get(`${path}/statistics`, { signal })), { signal });
-  shows(drift, async () => drifted(await get(`${path}/drift`, { signal })), { signal });
+  const reloadUsage = shows(usage, async () => used(await get(`${path}/statistics`, { signal })), { signal });
+  const reloadDrift = shows(drift, async () => drifted(await get(`${path}/drift`, { signal }), await tenantNames({ signal })), { signal });
+  let seen = null;
+  let loadedAt = Date.now();
+  onLive(({ num_logged_requests: ended }) => {
+    const isNew = seen !== null && ended !== seen;
+    if (isNew && Date.now() - loadedAt < RELOAD_MS) return;
+    seen = ended;
+    if (!isNew) return;
+    loadedAt = Date.now();
+    reloadUsage();
+    reloadDrift();
+  });
 }
 
-function facts(prompt, reload) {
+function facts(prompt, names, reload) {
   const version = prompt.versions.find((entry) => entry.version === prompt.active_version);
   const does = (action) => async () => { if (await action()) reload(); };
   const button = (name, action, look = "") => h("button", { type: "button", class: look, onclick: does(action) }, name);
@@ -47,7 +61,7 @@ function facts(prompt, reload) {
       ];
   const rows = [
     ["State", [warmBadge(prompt), " ", keptBadge(version), prompt.warm?.detail ? ` ${prompt.warm.detail}` : ""]],
-    ["For", prompt.scope],
+    ["For", names.get(prompt.scope) ?? prompt.scope],
     ["Version in force", prompt.active_version ? String(prompt.active_version) : "none"],
     ...(version ? [["Size", `${tokensInBlocks(version)}, ${bytes(version.num_bytes)} of KV cache`], ["Kept", keptSentence(version)]] : []),
     ["Id", h("code", prompt.id)],
@@ -73,7 +87,7 @@ function used(sums) {
   return h("dl.facts", rows.map(([name, value]) => [h("dt", name), h("dd", value)]));
 }
 
-function drifted({ variants }) {
+function drifted({ variants }, names) {
   if (!variants.length) return empty("No request differs from it.", "Prompts with parts that vary are not watched.");
   const columns = [
     { title: "Where", cell: ({ place }) => (place.character === null ? place.region : `${place.region}, character ${count(place.character)}`) },
@@ -81,7 +95,7 @@ function drifted({ variants }) {
     { title: "Came", cell: ({ place }) => h("code", shown(place.got)) },
     { title: "Repaired", cell: (row) => (row.repaired ? h("span.badge.good", "by the rules") : h("span.badge.warn", "no: it misses")) },
     { title: "Requests", isNumber: true, cell: (row) => figure("count", row.count, count) },
-    { title: "Tenant", cell: (row) => row.tenant },
+    { title: "Tenant", cell: (row) => names.get(row.tenant) ?? row.tenant },
     { title: "Last seen", cell: (row) => ago(row.last_seen) },
   ];
   return table({ caption: "How requests differ", columns, rows: variants });

@@ -7,6 +7,7 @@ import { register } from "../prompt_actions.js";
 import { keptBadge, warmBadge } from "../prompt_words.js";
 import { empty, shows } from "../states.js";
 import { table } from "../table.js";
+import { tenantNames } from "../tenant_names.js";
 
 export const title = "Prompts";
 
@@ -29,18 +30,19 @@ export function open(root, { signal, onLive, query, visit }) {
   const reload = shows(place, () => list(hasRetired, signal), { signal });
   let seen = null;
   let loadedAt = Date.now();
-  onLive((overview) => {
-    const isNew = seen !== null && overview.num_logged_requests !== seen;
-    seen = overview.num_logged_requests;
-    if (isNew && Date.now() - loadedAt > RELOAD_MS) {
-      loadedAt = Date.now();
-      reload();
-    }
+  onLive(({ num_logged_requests: ended }) => {
+    const isNew = seen !== null && ended !== seen;
+    if (isNew && Date.now() - loadedAt < RELOAD_MS) return;
+    seen = ended;
+    if (!isNew) return;
+    loadedAt = Date.now();
+    reload();
   });
 }
 
 async function list(hasRetired, signal) {
-  const page = await get("usage/prompts", { query: { retired: hasRetired ? "true" : null, limit: 1000 }, signal });
+  const query = { retired: hasRetired ? "true" : null, limit: 1000 };
+  const [page, names] = await Promise.all([get("usage/prompts", { query, signal }), tenantNames({ signal })]);
   if (!page.data.length) {
     return empty(
       "No prompt is registered.",
@@ -48,8 +50,8 @@ async function list(hasRetired, signal) {
     );
   }
   const columns = [
-    { title: "Name", cell: (row) => h("a", { href: `#/prompts/${encodeURIComponent(row.id)}` }, row.name) },
-    { title: "For", cell: (row) => row.scope },
+    { title: "Name", cell: (row) => h("a", { href: `#/prompts/${encodeURIComponent(row.id)}`, id: `prompt-${row.id}` }, row.name) },
+    { title: "For", cell: (row) => h("span.name", { title: row.scope }, names.get(row.scope) ?? row.scope) },
     { title: "Version", isNumber: true, cell: (row) => (row.active ? String(row.active_version) : "none") },
     { title: "Tokens", isNumber: true, cell: (row) => figure("active.num_tokens", row.active?.num_tokens, count) },
     { title: "KV cache", isNumber: true, cell: (row) => bytes(row.active?.num_bytes) },

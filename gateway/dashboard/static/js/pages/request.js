@@ -69,14 +69,20 @@ class RequestView {
     return [requestFacts(request, names), h("h3", "Where its time went"), timeline(request), h("h3", "Stored content"), storedContent(request)];
   }
 
+  /** Whether the engine may know it: where it never had it, asking would only make the browser print errors. */
+  async #wasAdmitted() {
+    const request = await this.#found(this.#ask());
+    return request === null || request.num_prompt_tokens !== null;
+  }
+
   async #why() {
-    const report = await this.#found(this.#ask("/explain"));
+    const report = (await this.#wasAdmitted()) ? await this.#found(this.#ask("/explain")) : null;
     this.#isExplained = report !== null;
     return report ? explanation(report) : empty("No explanation any more", "The engine explains its last 4,096 requests, until its process ends; this one is older, came before a restart, or was never admitted.");
   }
 
   async #blocks() {
-    const answer = await this.#found(this.#ask("/blocks"));
+    const answer = (await this.#wasAdmitted()) ? await this.#found(this.#ask("/blocks")) : null;
     this.#blockStatus = answer?.status ?? null;
     if (answer) return this.#strip.update(answer);
     if (this.#ctx.live.overview?.mode === "upstream") return empty("No blocks here", "The provider computes, and shows no blocks of its cache.");
@@ -85,7 +91,7 @@ class RequestView {
 
   async #changes() {
     const request = await this.#found(this.#ask());
-    if (request && !("request_body" in request)) return empty("Nothing to compare", "Bodies are stored only where the gateway was started with --store-content.");
+    if (request && !("request_body" in request)) return empty("Nothing to compare", "Bodies are stored of requests that were let in, where the gateway was started with --store-content.");
     let answer;
     try {
       answer = await this.#ask("/changes");
