@@ -309,18 +309,9 @@ class Scheduler:
         self.counters.admit(num_prompt, num_cached)
         request.reasons = reasons = {reason.value: count for reason, count in allocation.reasons.items()}
         self.history.explanations.keep(request, explanation)
-        self._news.append(
-            Admitted(
-                request.request_id,
-                num_prompt,
-                num_cached,
-                reasons,
-                explanation.reason.value,
-                explanation.num_common_tokens,
-                saved_seconds=self._cost.chunk_seconds(num_cached, 0),
-                evictions_ago=explanation.evictions_ago,
-            )
-        )
+        reason, num_common = explanation.reason.value, explanation.num_common_tokens
+        saved, ago = self._cost.chunk_seconds(num_cached, 0), explanation.evictions_ago
+        self._news.append(Admitted(request.request_id, num_prompt, num_cached, reasons, reason, num_common, saved, ago))
 
     def _fork(self, request: Request, step: SchedulerOutput) -> list[Request]:
         """Give the siblings what this request has computed: all of the prompt but its last token.
