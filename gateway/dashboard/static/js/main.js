@@ -97,7 +97,7 @@ async function enter(options = {}) {
   document.title = "Log in · prefixgate";
   await logIn(content, { isSecure, ...options });
   begin();
-  content.focus();
+  content.focus({ preventScroll: true });
 }
 
 function begin() {
@@ -122,7 +122,7 @@ async function start() {
   window.addEventListener("hashchange", open);
   document.getElementById("skip").addEventListener("click", (event) => {
     event.preventDefault();
-    content.focus();
+    content.focus({ preventScroll: true });
   });
   onSessionLost(() => { if (isLoggedIn) enter({ wasLoggedIn: true }); });
   try {
