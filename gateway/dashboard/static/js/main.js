@@ -37,9 +37,22 @@ function contextOf(params, query) {
     if (live.overview) callback(live.overview);
     live.addEventListener("overview", (event) => callback(event.detail), { signal });
   };
+  /** Call when requests have ended since the page was opened, or since the last call, but not more often than so. */
+  const onEnded = (callback, everyMs) => {
+    let seen = null;
+    let calledAt = Date.now();
+    onLive(({ num_logged_requests: ended }) => {
+      const isNew = seen !== null && ended !== seen;
+      if (isNew && Date.now() - calledAt < everyMs) return;
+      seen = ended;
+      if (!isNew) return;
+      calledAt = Date.now();
+      callback();
+    });
+  };
   const onState = (callback) => live.addEventListener("state", () => callback(live.state), { signal });
   const visit = (path) => { location.hash = path; };
-  return { params, query, signal, live, onLive, onState, visit };
+  return { params, query, signal, live, onLive, onEnded, onState, visit };
 }
 
 function route() {

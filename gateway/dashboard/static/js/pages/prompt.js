@@ -13,7 +13,7 @@ export const title = () => "Prompt";
 
 const RELOAD_MS = 5_000;
 
-export function open(root, { params: [id], signal, onLive }) {
+export function open(root, { params: [id], signal, onEnded }) {
   const path = `prompts/${encodeURIComponent(id)}`;
   const [head, usage, drift, versions, text] = [0, 1, 2, 3, 4].map(() => h("div"));
   const card = (name, hint, place) => h("section.card", h("header", h("h2", name), hint ? h("p.hint", hint) : null), place);
@@ -34,17 +34,10 @@ export function open(root, { params: [id], signal, onLive }) {
   const reload = shows(head, load, { signal });
   const reloadUsage = shows(usage, async () => used(await get(`${path}/statistics`, { signal })), { signal });
   const reloadDrift = shows(drift, async () => drifted(await get(`${path}/drift`, { signal }), await tenantNames({ signal })), { signal });
-  let seen = null;
-  let loadedAt = Date.now();
-  onLive(({ num_logged_requests: ended }) => {
-    const isNew = seen !== null && ended !== seen;
-    if (isNew && Date.now() - loadedAt < RELOAD_MS) return;
-    seen = ended;
-    if (!isNew) return;
-    loadedAt = Date.now();
+  onEnded(() => {
     reloadUsage();
     reloadDrift();
-  });
+  }, RELOAD_MS);
 }
 
 function facts(prompt, names, reload) {

@@ -13,7 +13,7 @@ export const title = "Prompts";
 
 const RELOAD_MS = 5_000;
 
-export function open(root, { signal, onLive, query, visit }) {
+export function open(root, { signal, onEnded, query, visit }) {
   const hasRetired = query.get("retired") === "1";
   const place = h("div");
   const add = h("button.primary", { type: "button", id: "register", onclick: async () => (await register()) && reload() }, "Register a prompt");
@@ -28,16 +28,7 @@ export function open(root, { signal, onLive, query, visit }) {
     h("section.card", h("div.field.inline", retired, h("label", { for: "retired" }, "Show retired ones, too")), place),
   );
   const reload = shows(place, () => list(hasRetired, signal), { signal });
-  let seen = null;
-  let loadedAt = Date.now();
-  onLive(({ num_logged_requests: ended }) => {
-    const isNew = seen !== null && ended !== seen;
-    if (isNew && Date.now() - loadedAt < RELOAD_MS) return;
-    seen = ended;
-    if (!isNew) return;
-    loadedAt = Date.now();
-    reload();
-  });
+  onEnded(reload, RELOAD_MS);
 }
 
 async function list(hasRetired, signal) {

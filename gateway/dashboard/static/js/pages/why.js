@@ -24,8 +24,6 @@ export function open(root, context) {
   const tops = h("section.card", h("h2", "Requests that lost most"), h("p.hint", "Of the sample: what each could have taken from the cache and did not."), top);
   let latest = null;
   let shown = null;
-  let loadedAt = 0;
-  let seen = null;
 
   async function load({ isOther = false } = {}) {
     const places = [waterfall.place, reasons, top];
@@ -33,7 +31,6 @@ export function open(root, context) {
       shown = null;
       for (const place of places) fill(place, loading());
     }
-    loadedAt = Date.now();
     const { span } = choice;
     try {
       const [losses, names] = await Promise.all([get("losses", { query: choice.bounds(), signal }), tenantNames({ signal })]);
@@ -65,12 +62,11 @@ export function open(root, context) {
     tops,
   );
   load({ isOther: true });
-  context.onLive(({ num_logged_requests: ended, cache }) => {
+  context.onLive(({ cache }) => {
     if (latest) room.textContent = roomInWords(latest, cache);
-    if (seen === null) seen = ended;
-    if (ended === seen || Date.now() - loadedAt < REDRAW_MS) return;
-    seen = ended;
+  });
+  context.onEnded(() => {
     load();
     rules.load();
-  });
+  }, REDRAW_MS);
 }
