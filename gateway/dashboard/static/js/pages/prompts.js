@@ -13,7 +13,7 @@ export const title = "Prompts";
 
 const RELOAD_MS = 5_000;
 
-export function open(root, { signal, onEnded, query, visit }) {
+export function open(root, { signal, live, onEnded, query, visit }) {
   const hasRetired = query.get("retired") === "1";
   const place = h("div");
   const add = h("button.primary", { type: "button", id: "register", onclick: async () => (await register()) && reload() }, "Register a prompt");
@@ -27,7 +27,16 @@ export function open(root, { signal, onEnded, query, visit }) {
     h("p.hint", "A registered prompt is kept in the cache and known by its content or its name. Sums are of the last 24 hours, in tokens."),
     h("section.card", h("div.field.inline", retired, h("label", { for: "retired" }, "Show retired ones, too")), place),
   );
-  const reload = shows(place, () => list(hasRetired, signal), { signal });
+  const load = async () => {
+    try {
+      if (live.overview?.mode !== "upstream") return await list(hasRetired, signal);
+    } catch (error) {
+      if (error.code !== "unknown_path") throw error;
+    }
+    add.hidden = true;
+    return empty("No prompts here", "They are registered with an engine of the gateway's own, and kept in its cache; this gateway is in front of upstream servers.");
+  };
+  const reload = shows(place, load, { signal });
   onEnded(reload, RELOAD_MS);
 }
 
