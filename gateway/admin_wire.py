@@ -22,6 +22,8 @@ from gateway.validation import wanted
 MAX_NAME_CHARS = 100
 MAX_MODELS = 100
 _MAX_PAGE = 1000
+_FIRST_YEAR, _LAST_YEAR = 1971, 9998
+"""Of times that can be written down in any zone."""
 _ID = re.compile(r"(?:tnt|key|pmt)_")
 _MAX_AMOUNT = 10**15
 _DAY_SECONDS = 86400.0
@@ -44,9 +46,16 @@ def _not_reserved(name: str) -> str:
     return name
 
 
+def _of_this_age(moment: datetime) -> datetime:
+    if not _FIRST_YEAR <= moment.year <= _LAST_YEAR:
+        raise ValueError(f"a time between the years {_FIRST_YEAR} and {_LAST_YEAR}")
+    return moment
+
+
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS), AfterValidator(_plain)]
 Moment = Annotated[
     AwareDatetime,
+    AfterValidator(_of_this_age),
     WithJsonSchema(
         {"anyOf": [{"type": "string", "format": "date-time"}, {"type": "number", "description": "Seconds since 1970."}]}
     ),

@@ -18,8 +18,8 @@ class Sample:
     """Seconds of a clock that never goes back."""
     counts: Mapping[str, int]
     """Those that only grow, unless what counts them begins anew."""
-    num_waiting: int = 0
-    """Requests before admission."""
+    num_waiting: int | None = 0
+    """Requests before admission; None: nobody knows."""
 
 
 class Lately:
@@ -36,14 +36,17 @@ class Lately:
 
     def growth(self, now: Sample) -> dict[str, int]:
         """Say how much each count grew since the oldest sample; without one, since the start."""
-        before = self._samples[0].counts if self._samples else {}
-        return {name: _growth(before.get(name, 0), count) for name, count in now.counts.items()}
+        return {name: _growth(self._oldest(name), count) for name, count in now.counts.items()}
+
+    def _oldest(self, name: str) -> int:
+        """Give a count as it was first known: an engine that did not answer told none of its own."""
+        return next((sample.counts[name] for sample in self._samples if name in sample.counts), 0)
 
     def waiting_seconds(self, now: Sample) -> float:
         """Say for how long requests have waited at every look, up to this one."""
         since = now.at
         for sample in (now, *reversed(self._samples)):
-            if not sample.num_waiting:
+            if sample.num_waiting == 0:
                 break
             since = sample.at
         return now.at - since

@@ -17,7 +17,8 @@ from gateway.request_entry import CLIENT_GONE
 
 MAX_BODY_BYTES = 10_000_000
 
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+_REQUEST_ID = re.compile(r"(?!export$)[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
+"""It stands in paths of the admin API: no `..`, and not the name of another path."""
 _MAX_LENGTH_DIGITS = 20
 
 

@@ -225,7 +225,7 @@ class Overview:
         }
         if look is not None:
             counts["share_cap_copies"] = look.snapshot.counters.get("share_cap_copies", 0)
-        return Sample(self._ticks(), counts, look.snapshot.num_waiting if look else 0)
+        return Sample(self._ticks(), counts, look.snapshot.num_waiting if look else None)
 
     def _facts(self, look: Look | None) -> Facts:
         sample = self._sample(look)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
 from itertools import accumulate
@@ -39,8 +39,8 @@ _TEXT_REASONS = frozenset({Reason.NEVER_CACHED, Reason.DIVERGED, Reason.BELOW_MI
 class MinuteSums(Protocol):
     """Where sums are kept by the minute."""
 
-    def add(self, name: str, label: str, value: float) -> None:
-        """Add to the sum of this minute; from any thread."""
+    def add_together(self, sums: Mapping[tuple[str, str], float]) -> None:
+        """Add to sums of this minute, by name and label; from any thread."""
         ...
 
 
@@ -95,13 +95,21 @@ class Losses(Collector):
 
     def count(self, record: PromptRecord, admission: Admission, possible: Possible) -> None:
         """Take a request of the sample."""
-        self._add("prompt_tokens", admission.num_prompt_tokens)
-        self._add("cached_tokens", admission.num_cached_tokens)
-        most = max(possible.num_tokens, admission.num_cached_tokens)
-        self._add("possible_tokens", most)
-        lost = most - admission.num_cached_tokens
-        if lost:
-            self._lose(record, admission, possible, lost)
+        prompt, cached = admission.num_prompt_tokens, admission.num_cached_tokens
+        most = max(possible.num_tokens, cached)
+        self.sums.prompt_tokens += prompt
+        self.sums.cached_tokens += cached
+        self.sums.possible_tokens += most
+        sums = {
+            ("sampled_prompt_tokens", ""): prompt,
+            ("sampled_cached_tokens", ""): cached,
+            ("possible_tokens", ""): most,
+        }
+        if lost := most - cached:
+            why, region = self._lose(record, admission, possible, lost)
+            sums["lost_tokens", f"{why}:{region}"] = lost
+        if self._minutes is not None:
+            self._minutes.add_together(sums)
 
     def top(self, since: float, until: float, size: int) -> Sequence[Miss]:
         """Give the requests of a time that lost most, of the last ones that lost anything."""
@@ -130,7 +138,7 @@ class Losses(Collector):
         sizes = sorted(self.room.copy().items())
         return list(zip((blocks for blocks, _ in sizes), accumulate(tokens for _, tokens in sizes), strict=True))
 
-    def _lose(self, record: PromptRecord, admission: Admission, possible: Possible, lost: int) -> None:
+    def _lose(self, record: PromptRecord, admission: Admission, possible: Possible, lost: int) -> tuple[str, str]:
         region, reason = _region_of(record), Reason(admission.reason)
         if reason in _TEXT_REASONS and (possible.is_parted or lost <= possible.num_dropped):
             why = RULE_OFF
@@ -139,7 +147,6 @@ class Losses(Collector):
         self.lost[why, region] += lost
         if why == Reason.EVICTED and admission.evictions_ago is not None:
             self.room[1 << admission.evictions_ago.bit_length()] += lost
-        self._keep("lost_tokens", f"{why}:{region}", lost)
         self._misses.append(
             Miss(
                 request_id=record.request_id,
@@ -152,14 +159,7 @@ class Losses(Collector):
                 prompt_tokens=record.num_prompt_tokens,
             )
         )
-
-    def _add(self, name: str, tokens: int) -> None:
-        setattr(self.sums, name, getattr(self.sums, name) + tokens)
-        self._keep("possible_tokens" if name == "possible_tokens" else f"sampled_{name}", "", tokens)
-
-    def _keep(self, name: str, label: str, tokens: int) -> None:
-        if self._minutes is not None:
-            self._minutes.add(name, label, tokens)
+        return why, region
 
 
 _LOST = "Tokens of the sample that were possible and not cached"

@@ -1,4 +1,4 @@
-"""What every answer under `/dashboard` forbids the browser. Pure ASGI."""
+"""What every answer under `/dashboard` forbids the browser, and that none of the admin API is kept. Pure ASGI."""
 
 from __future__ import annotations
 
@@ -29,6 +29,10 @@ _HEADERS: Mapping[str, str] = {
 }
 
 
+_ADMIN_HEADERS: Mapping[str, str] = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
+"""Whatever an answer says itself: bodies of clients and new keys are among them."""
+
+
 class DashboardHeaders:
     """Adds them; nothing is kept by the browser but what says so itself."""
 
@@ -37,14 +41,16 @@ class DashboardHeaders:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Wrap one request."""
-        if scope["type"] != "http" or not (scope["path"] == "/dashboard" or scope["path"].startswith("/dashboard/")):
+        path = scope["path"] if scope["type"] == "http" else ""
+        is_of_page = path == "/dashboard" or path.startswith("/dashboard/")
+        if not is_of_page and not path.startswith("/admin/"):
             await self._app(scope, receive, send)
             return
 
         def send_guarded(message: Message) -> Awaitable[None]:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                headers.update(_HEADERS)
+                headers.update(_HEADERS if is_of_page else _ADMIN_HEADERS)
                 headers.setdefault("cache-control", "no-store")
             return send(message)
 

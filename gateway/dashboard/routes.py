@@ -65,8 +65,8 @@ class Dashboard:
         """Give a session for the admin key."""
         check_not_foreign(request)
         self._authenticator.check_admin_enabled()
-        body = await read_body(request, LoginBody)
         self._guesses.check()
+        body = await read_body(request, LoginBody)
         if not self._authenticator.is_admin_key(body.key):
             self._guesses.note_wrong()
             logger.warning("dashboard login with a wrong key from %s", _client(request))

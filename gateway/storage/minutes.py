@@ -94,6 +94,13 @@ class Minutes:
         with self._lock:
             self._add((minute, name, self._bounded(name, label)), value)
 
+    def add_together(self, sums: Mapping[tuple[str, str], float]) -> None:
+        """Add what belongs together, by name and label: in one minute, and written in one transaction."""
+        minute = _minute(self._clock())
+        with self._lock:
+            for (name, label), value in sums.items():
+                self._add((minute, name, self._bounded(name, label)), value)
+
     @contextmanager
     def taken(self) -> Iterator[Sums]:
         """Hand over what waits, to be written inside; where that fails it waits on."""

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, Select, or_, select
+from sqlalchemy import ColumnElement, Row, Select, case, or_, select
 
 from gateway.errors import NotFoundError, shown
 from gateway.storage.database import Database
@@ -65,13 +65,16 @@ async def list_requests(database: Database, wanted: RequestFilter, span: PageSpa
 
 
 async def find_request(database: Database, any_id: str) -> RequestRow:
-    """Look one up by the id of the request or of the completion; of several with a client's own id, the newest.
+    """Look one up by the id of the completion, or of the request; of several with a client's own id, the newest.
 
     Raises: NotFoundError: no such request; StorageUnavailableError: the database does not answer.
     """
+    is_own = case(
+        (REQUESTS.c.completion_id == any_id, 1), else_=0
+    )  # a client may have chosen another one's for its own
     is_meant = or_(REQUESTS.c.request_id == any_id, REQUESTS.c.completion_id == any_id)
     async with database.read() as connection:
-        query = select(REQUESTS).where(is_meant).order_by(REQUESTS.c.seq.desc()).limit(1)
+        query = select(REQUESTS).where(is_meant).order_by(is_own.desc(), REQUESTS.c.seq.desc()).limit(1)
         row = (await connection.execute(query)).one_or_none()
     if row is None:
         raise NotFoundError(f"request: got {shown(any_id)}, wanted the id of a request in the log", param="request")

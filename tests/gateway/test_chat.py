@@ -285,7 +285,16 @@ async def test_long_prompt_takes_the_way_through_a_thread(
 
 
 @pytest.mark.parametrize(
-    ("given", "kept"), [("abc-1.2:3_x", True), ("a b", False), ("x" * 129, False), ("é", False), ("", False)]
+    ("given", "kept"),
+    [
+        ("abc-1.2:3_x", True),
+        ("a b", False),
+        ("x" * 129, False),
+        ("é", False),
+        ("", False),
+        ("..", False),
+        ("export", False),
+    ],
 )
 async def test_request_id_comes_back_where_it_is_harmless(client: httpx.AsyncClient, given: str, kept: bool) -> None:
     for path in ("/health", "/nowhere"):

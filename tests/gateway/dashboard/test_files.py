@@ -163,3 +163,9 @@ async def test_files_make_no_labels_of_metrics(browser: httpx.AsyncClient) -> No
     text = browser._transport.app.state.metrics.exposition(None).decode()  # type: ignore[attr-defined]
     lines = [line for line in text.splitlines() if line.startswith("prefixgate_requests_total{")]
     assert {line.split('"')[1] for line in lines} == {"other", "/dashboard/session", "/dashboard/"}
+
+
+async def test_nothing_of_the_admin_api_is_kept(browser: httpx.AsyncClient) -> None:
+    for answer in (await browser.get("/admin/v1/thing"), await browser.get("/admin/v1/nothing")):
+        assert answer.headers["cache-control"] == "no-store"
+        assert answer.headers["x-content-type-options"] == "nosniff"

@@ -113,3 +113,26 @@ async def test_time_that_ends_before_it_begins_is_refused(gateway: Gateway) -> N
         "/losses", params={"since": "2031-01-01T00:00:00Z", "until": "2030-01-01T00:00:00Z"}
     )
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "since")
+
+
+@pytest.mark.parametrize("path", ["/losses", "/series", "/history", "/usage/tenants"])
+async def test_time_that_no_zone_can_write_is_refused(gateway: Gateway, path: str) -> None:
+    for name, value in (
+        ("since", "0001-01-01T00:00:00+14:00"),
+        ("until", "0001-01-01T00:00:00Z"),
+        ("until", "9999-12-31T23:59:59-14:00"),
+        ("since", "9999-12-31T23:59:59-14:00"),
+    ):
+        answer = await gateway.admin.get(path, params={name: value})
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, name)
+
+
+async def test_request_is_found_by_the_answers_own_id_before_a_name_that_a_client_gave_another(
+    gateway: Gateway,
+) -> None:
+    meant = (await gateway.chat()).json()["id"]
+    body = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}
+    headers = {"x-request-id": meant, "authorization": ""}
+    answer = await gateway.admin.post("http://gateway/v1/chat/completions", json=body, headers=headers)
+    assert answer.headers["x-request-id"] == meant
+    assert (await gateway.admin.get(f"/requests/{meant}")).json()["completion_id"] == meant
