@@ -22,7 +22,7 @@ from gateway.validation import wanted
 MAX_NAME_CHARS = 100
 MAX_MODELS = 100
 _MAX_PAGE = 1000
-_FIRST_YEAR, _LAST_YEAR = 1971, 9998
+_FIRST_YEAR, _LAST_YEAR = 1970, 9998
 """Of times that can be written down in any zone."""
 _ID = re.compile(r"(?:tnt|key|pmt)_")
 _MAX_AMOUNT = 10**15
