@@ -304,10 +304,10 @@ async def test_what_is_not_warm_in_time_is_listed_and_goes_on_behind(open_gatewa
         await register(gateway)
     async with open_gateway(warm_budget=0.05) as gateway:
         backend = gateway.backend
-        backend.warm_delay_seconds = 0.3
+        backend.warm_delay_seconds = 1.5
         backend.hash_epoch = 5
         statuses = set()
-        for _ in range(100):
+        for _ in range(500):
             shown = (await gateway.admin.get("/prompts/support")).json()
             statuses.add(shown["warm"]["status"])
             if is_warm(shown) and "not_in_time" in statuses:
