@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -232,6 +232,20 @@ def test_change_behind_what_is_reused_parts_nothing() -> None:
     assert possible(1, 3, 40) == Possible(32)
     assert possible(1, 3, 41) == Possible(64, is_parted=True)
     assert possible(1, 3, 40) == Possible(64)
+
+
+def test_sums_of_one_request_are_kept_together() -> None:
+    kept: list[dict[tuple[str, str], float]] = []
+
+    class Together:
+        def add_together(self, sums: Mapping[tuple[str, str], float]) -> None:
+            kept.append(dict(sums))
+
+    Losses(Together()).count(record_of(0), Admission(100, 40, {}, "evicted"), Possible(90))
+    (sums,) = kept
+    assert (
+        sums["possible_tokens", ""] - sums["lost_tokens", "evicted:unknown"] == sums["sampled_cached_tokens", ""] == 40
+    )
 
 
 def test_room_that_was_needed_grows_with_what_it_keeps() -> None:
