@@ -100,9 +100,9 @@ async def fill(store: Store, client: httpx.AsyncClient, now: float) -> None:
             await store.log.flush()
     for minute in range(SECONDS // 60):
         for name in ("sampled_prompt_tokens", "sampled_cached_tokens", "possible_tokens"):
-            store.minutes.add(name, "", 1000, at=now - 60 * minute)
+            store.minutes.add({(name, ""): 1000}, at=now - 60 * minute)
         for label in _LOST:
-            store.minutes.add("lost_tokens", label, 10, at=now - 60 * minute)
+            store.minutes.add({("lost_tokens", label): 10}, at=now - 60 * minute)
     await store.log.flush()
 
 

@@ -13,7 +13,7 @@ from starlette.middleware import Middleware
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
 
-from gateway.dashboard.headers import DashboardHeaders
+from gateway.dashboard.headers import OperatorHeaders
 from gateway.error_answers import answer_errors, error_response, is_foreseen
 from gateway.metrics import GatewayMetrics
 from gateway.middleware import BodyLimit, RequestContext
@@ -45,7 +45,7 @@ class DirectApp(FastAPI):
         super().__init__(
             middleware=[
                 Middleware(RequestContext, metrics=metrics, paths=paths),
-                Middleware(DashboardHeaders),
+                Middleware(OperatorHeaders),
                 Middleware(BodyLimit),
             ],
             title="prefixgate",

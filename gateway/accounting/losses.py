@@ -39,7 +39,7 @@ _TEXT_REASONS = frozenset({Reason.NEVER_CACHED, Reason.DIVERGED, Reason.BELOW_MI
 class MinuteSums(Protocol):
     """Where sums are kept by the minute."""
 
-    def add_together(self, sums: Mapping[tuple[str, str], float]) -> None:
+    def add(self, sums: Mapping[tuple[str, str], float]) -> None:
         """Add to sums of this minute, by name and label; from any thread."""
         ...
 
@@ -109,7 +109,7 @@ class Losses(Collector):
             why, region = self._lose(record, admission, possible, lost)
             sums["lost_tokens", f"{why}:{region}"] = lost
         if self._minutes is not None:
-            self._minutes.add_together(sums)
+            self._minutes.add(sums)
 
     def top(self, since: float, until: float, size: int) -> Sequence[Miss]:
         """Give the requests of a time that lost most, of the last ones that lost anything."""

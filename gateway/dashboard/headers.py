@@ -33,7 +33,7 @@ _ADMIN_HEADERS: Mapping[str, str] = {"cache-control": "no-store", "x-content-typ
 """Whatever an answer says itself: bodies of clients and new keys are among them."""
 
 
-class DashboardHeaders:
+class OperatorHeaders:
     """Adds them; nothing is kept by the browser but what says so itself."""
 
     def __init__(self, app: ASGIApp) -> None:

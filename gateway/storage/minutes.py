@@ -75,31 +75,24 @@ class Minutes:
         """Sums that are not written yet."""
         return len(self._waiting)
 
-    def add(self, name: str, label: str, value: float, at: float | None = None) -> None:
-        """Add to a sum, from any thread. Waits for nothing.
+    def add(self, sums: Mapping[tuple[str, str], float], at: float | None = None) -> None:
+        """Add to sums, from any thread: in one minute and, like all that waits, in one transaction. Waits for nothing.
 
         Args:
-            name: one of `ADDED_SUMS`.
-            label: what part of it; empty: it has none.
-            value: in the name's unit.
+            sums: by name, one of `ADDED_SUMS`, and label, empty where it has none; in the name's unit. What is added in
+                one call belongs together: all of it is kept, or nothing.
             at: seconds since 1970; None: now.
 
-        Raises: ValueError: there is no such sum, or the value is no finite number, from which a sum never recovers.
+        Raises: ValueError: there is no such sum, or a value is no finite number, from which a sum never recovers.
         """
-        if name not in ADDED_SUMS:
-            raise ValueError(f"name: got {name!r}, wanted one of {', '.join(ADDED_SUMS)}")
-        if not math.isfinite(value):
-            raise ValueError(f"value of {name}: got {value}, wanted a finite number")
+        for (name, _), value in sums.items():
+            if name not in ADDED_SUMS:
+                raise ValueError(f"name: got {name!r}, wanted one of {', '.join(ADDED_SUMS)}")
+            if not math.isfinite(value):
+                raise ValueError(f"value of {name}: got {value}, wanted a finite number")
         minute = _minute(self._clock() if at is None else at)
         with self._lock:
-            self._add((minute, name, self._bounded(name, label)), value)
-
-    def add_together(self, sums: Mapping[tuple[str, str], float]) -> None:
-        """Add what belongs together, by name and label: in one minute, and written in one transaction."""
-        minute = _minute(self._clock())
-        with self._lock:
-            for (name, label), value in sums.items():
-                self._add((minute, name, self._bounded(name, label)), value)
+            self._add([((minute, name, self._bounded(name, label)), value) for (name, label), value in sums.items()])
 
     @contextmanager
     def taken(self) -> Iterator[Sums]:
@@ -110,8 +103,8 @@ class Minutes:
             yield taken
         except BaseException:
             with self._lock:
-                for key, value in taken.items():
-                    self._add(key, value)
+                for addition in taken.items():
+                    self._add([addition])
             raise
 
     async def sums(
@@ -143,11 +136,13 @@ class Minutes:
             rows = (await connection.execute(query)).all()
         return [MinuteSum(*row) for row in rows]
 
-    def _add(self, key: Key, value: float) -> None:
-        if key not in self._waiting and len(self._waiting) >= self._max_waiting:
+    def _add(self, additions: Sequence[tuple[Key, float]]) -> None:
+        num_new = len({key for key, _ in additions} - self._waiting.keys())
+        if num_new and len(self._waiting) + num_new > self._max_waiting:
             self.num_dropped += 1
             return
-        self._waiting[key] = self._waiting.get(key, 0.0) + value
+        for key, value in additions:
+            self._waiting[key] = self._waiting.get(key, 0.0) + value
 
     def _bounded(self, name: str, label: str) -> str:
         known = self._labels.setdefault(name, set())

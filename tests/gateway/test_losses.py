@@ -238,7 +238,7 @@ def test_sums_of_one_request_are_kept_together() -> None:
     kept: list[dict[tuple[str, str], float]] = []
 
     class Together:
-        def add_together(self, sums: Mapping[tuple[str, str], float]) -> None:
+        def add(self, sums: Mapping[tuple[str, str], float]) -> None:
             kept.append(dict(sums))
 
     Losses(Together()).count(record_of(0), Admission(100, 40, {}, "evicted"), Possible(90))

@@ -65,7 +65,7 @@ async def test_requests_are_summed_by_the_minute_that_they_came_in(database: Dat
             first_token_seconds=None,
         )
     )
-    log.minutes.add("lost_tokens", "evicted:system", 7.0, at=START + 61)
+    log.minutes.add({("lost_tokens", "evicted:system"): 7.0}, at=START + 61)
     await log.flush()
     assert await all_of(log.minutes, 60) == [
         (START, "cached_tokens", "", 9),
@@ -84,8 +84,8 @@ async def test_requests_are_summed_by_the_minute_that_they_came_in(database: Dat
 async def test_sums_are_asked_for_by_span_step_and_name(database: Database) -> None:
     log = RequestLog(database, DEFAULT_RETENTION)
     for minute in range(10):
-        log.minutes.add("possible_tokens", "", 1, at=START + 60 * minute)
-        log.minutes.add("lost_tokens", "evicted:user", 2, at=START + 60 * minute)
+        log.minutes.add({("possible_tokens", ""): 1}, at=START + 60 * minute)
+        log.minutes.add({("lost_tokens", "evicted:user"): 2}, at=START + 60 * minute)
     await log.flush()
     found = await log.minutes.sums(START + 59, START + 300, 180, names=["possible_tokens"])
     begin = START - 120  # a multiple of the step
@@ -103,7 +103,7 @@ async def test_gateways_and_threads_add_up(database: Database, url: str, quick_s
 
     def add(minutes: Minutes) -> None:
         for number in range(7000):
-            minutes.add("lost_tokens", labels[number % 7], 1, at=START)
+            minutes.add({("lost_tokens", labels[number % 7]): 1}, at=START)
 
     with ThreadPoolExecutor(4) as pool:
         adding = [pool.submit(add, log.minutes) for log in logs for _ in range(2)]
@@ -123,7 +123,7 @@ async def test_refused_rows_add_nothing_and_the_others_once(database: Database) 
     log = RequestLog(database, DEFAULT_RETENTION)
     for number in range(9):
         log.record(entry(number, **({"status": 1 << 70} if number in (2, 7) else {})))
-    log.minutes.add("possible_tokens", "", 90, at=START)
+    log.minutes.add({("possible_tokens", ""): 90}, at=START)
     await log.flush()
     sums = {name: value for _, name, _, value in await all_of(log.minutes)}
     assert (log.num_written, log.num_dropped) == (7, 2)
@@ -136,10 +136,10 @@ async def test_sums_wait_while_the_database_is_gone(database: Database) -> None:
     log = RequestLog(database, DEFAULT_RETENTION)
     file = Path(database.place)
     away = file.rename(file.with_name("away"))
-    log.minutes.add("possible_tokens", "", 1, at=START)
+    log.minutes.add({("possible_tokens", ""): 1}, at=START)
     for number in range(3):
         log.record(entry(number))
-        log.minutes.add("possible_tokens", "", 1, at=START + 60 * number)
+        log.minutes.add({("possible_tokens", ""): 1}, at=START + 60 * number)
         with pytest.raises(StorageUnavailableError):
             await log.flush()
     away.rename(file)
@@ -154,7 +154,7 @@ async def test_sums_wait_while_the_database_is_gone(database: Database) -> None:
 async def test_what_waits_is_bounded_and_what_is_there_still_grows(database: Database) -> None:
     minutes = Minutes(database, max_waiting=2)
     for second in (0, 60, 120, 0, 180):
-        minutes.add("possible_tokens", "", 1, at=START + second)
+        minutes.add({("possible_tokens", ""): 1}, at=START + second)
     assert (minutes.num_waiting, minutes.num_dropped) == (2, 2)
     with minutes.taken() as taken:
         assert list(taken.values()) == [2, 1]
@@ -164,22 +164,22 @@ async def test_what_waits_is_bounded_and_what_is_there_still_grows(database: Dat
 async def test_labels_beyond_their_number_and_such_as_nobody_stores_are_others(database: Database) -> None:
     log = RequestLog(database, DEFAULT_RETENTION)
     for label in ("x" * 65, "nul\0", "\ud800", *(f"a:{number}" for number in range(MAX_LABELS + 5)), "a:1"):
-        log.minutes.add("lost_tokens", label, 1, at=START)
-    log.minutes.add("possible_tokens", "other:name", 1, at=START)
+        log.minutes.add({("lost_tokens", label): 1}, at=START)
+    log.minutes.add({("possible_tokens", "other:name"): 1}, at=START)
     await log.flush()
     sums = {label: value for _, name, label, value in await all_of(log.minutes)}
     assert (len(sums), sums["other"], sums["a:1"], sums["other:name"]) == (MAX_LABELS + 2, 8, 2, 1)
     for value in (math.nan, math.inf):
         with pytest.raises(ValueError, match="wanted a finite number"):
-            log.minutes.add("lost_tokens", "", value)
+            log.minutes.add({("lost_tokens", ""): value})
     with pytest.raises(ValueError, match="got 'requests', wanted one of"):
-        log.minutes.add("requests", "", 1)
+        log.minutes.add({("requests", ""): 1})
 
 
 async def test_minutes_are_pruned_an_hour_at_a_time(database: Database) -> None:
     log = RequestLog(database, DEFAULT_RETENTION)
     for minute in range(180):
-        log.minutes.add("possible_tokens", "", 1, at=START + 60 * minute)
+        log.minutes.add({("possible_tokens", ""): 1}, at=START + 60 * minute)
     await log.flush()
     now = START + 150 * 60 + MINUTES_DAYS * DAY
     assert [await prune(database, DEFAULT_RETENTION, now) for _ in range(4)] == [True, True, False, False]

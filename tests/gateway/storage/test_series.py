@@ -32,7 +32,7 @@ async def test_history_survives_a_restart(open_gateway: OpenGateway) -> None:
     async with open_gateway() as gateway:
         await gateway.chat(content="one " * 20)
         await gateway.chat(content="one " * 19 + "two")
-        gateway.store.minutes.add("possible_tokens", "", 70)
+        gateway.store.minutes.add({("possible_tokens", ""): 70})
         before = await series(gateway)
     async with open_gateway() as gateway:
         after = await series(gateway, until=before["until"])

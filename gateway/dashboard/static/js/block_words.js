@@ -2,7 +2,7 @@
 
 import { count } from "./format.js";
 import { reasonMeaning, reasonWord } from "./reasons.js";
-import { regionsWords } from "./regions.js";
+import { ownersWords } from "./regions.js";
 
 const STATES = { pending: "being computed", private: "its own", ready: null };
 
@@ -20,7 +20,7 @@ export const tokenWords = (start, end) => (end > start ? `tokens ${count(start)}
 /** What became of a block, and who uses it. */
 function fateWords(block) {
   const fate = block.reason === null ? "written by the model" : `${reasonWord(block.reason)}: ${reasonMeaning(block.reason)}`;
-  const whose = block.owners.length && block.reason !== null ? `of ${regionsWords(block.owners)}` : null;
+  const whose = block.owners.length && block.reason !== null ? `of ${ownersWords(block.owners)}` : null;
   const use = block.ref_count > 1 ? `used by ${count(block.ref_count)} requests` : null;
   return [fate, whose, use, block.pinned ? "pinned" : null, STATES[block.state]].filter(Boolean).join("; ");
 }

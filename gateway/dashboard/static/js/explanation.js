@@ -3,7 +3,7 @@
 import { fill, h } from "./dom.js";
 import { count, figure } from "./format.js";
 import { reasonAdvice, reasonMeaning, reasonWord } from "./reasons.js";
-import { regionWords } from "./regions.js";
+import { ownerWords } from "./regions.js";
 import { pageOf } from "./request_words.js";
 import { modeFor, turnOn } from "./rule_switch.js";
 import { failure } from "./states.js";
@@ -35,7 +35,7 @@ const fact = (name, value) => [h("dt", name), h("dd", value)];
 function place({ block, token, diverges, region }) {
   if (token === null || token === undefined) return "not known";
   const where = region
-    ? [` in ${regionWords(region.owner)} (`, h("code", region.owner), `, tokens ${count(region.start)} to ${count(region.end - 1)})`]
+    ? [` in ${ownerWords(region.owner)} (`, h("code", region.owner), `, tokens ${count(region.start)} to ${count(region.end - 1)})`]
     : ", at the end of the prompt or in a part that is not known any more";
   const what = diverges ? "They differ at token " : "They agree up to token ";
   return [what, figure("token", token, count), where, ". The first block that was not there as a whole is number ", figure("block", block, count), "."];

@@ -10,7 +10,7 @@ const NAMED = {
 };
 
 /** "message 3", "part 2 of message 3", "tool 1", … */
-export function regionWords(owner) {
+export function ownerWords(owner) {
   if (owner in NAMED) return NAMED[owner];
   const message = MESSAGE.exec(owner);
   if (message) {
@@ -22,4 +22,4 @@ export function regionWords(owner) {
 }
 
 /** Several of them in one phrase. */
-export const regionsWords = (owners) => owners.map(regionWords).join(", ");
+export const ownersWords = (owners) => owners.map(ownerWords).join(", ");

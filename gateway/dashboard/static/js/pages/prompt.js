@@ -25,15 +25,16 @@ export function open(root, { params: [id], signal, onEnded }) {
     card("Versions", null, versions),
     card("Text of the version in force", null, text),
   );
+  const tenants = tenantNames({ signal });
   const load = async () => {
-    const [prompt, names] = await Promise.all([get(path, { signal }), tenantNames({ signal })]);
+    const [prompt, names] = await Promise.all([get(path, { signal }), tenants]);
     fill(versions, versionTable(prompt, reload));
     shows(text, () => wholeText(path, prompt, signal), { signal });
     return facts(prompt, names, reload);
   };
   const reload = shows(head, load, { signal });
   const reloadUsage = shows(usage, async () => used(await get(`${path}/statistics`, { signal })), { signal });
-  const reloadDrift = shows(drift, async () => drifted(await get(`${path}/drift`, { signal }), await tenantNames({ signal })), { signal });
+  const reloadDrift = shows(drift, async () => drifted(await get(`${path}/drift`, { signal }), await tenants), { signal });
   onEnded(() => {
     reloadUsage();
     reloadDrift();

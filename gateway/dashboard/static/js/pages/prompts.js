@@ -27,9 +27,10 @@ export function open(root, { signal, live, onEnded, query, visit }) {
     h("p.hint", "A registered prompt is kept in the cache and known by its content or its name. Sums are of the last 24 hours, in tokens."),
     h("section.card", h("div.field.inline", retired, h("label", { for: "retired" }, "Show retired ones, too")), place),
   );
+  let names = null;
   const load = async () => {
     try {
-      if (live.overview?.mode !== "upstream") return await list(hasRetired, signal);
+      if (live.overview?.mode !== "upstream") return await list(hasRetired, (names ??= tenantNames({ signal })), signal);
     } catch (error) {
       if (error.code !== "unknown_path") throw error;
     }
@@ -40,9 +41,9 @@ export function open(root, { signal, live, onEnded, query, visit }) {
   onEnded(reload, RELOAD_MS);
 }
 
-async function list(hasRetired, signal) {
+async function list(hasRetired, tenants, signal) {
   const query = { retired: hasRetired ? "true" : null, limit: 1000 };
-  const [page, names] = await Promise.all([get("usage/prompts", { query, signal }), tenantNames({ signal })]);
+  const [page, names] = await Promise.all([get("usage/prompts", { query, signal }), tenants]);
   if (!page.data.length) {
     return empty(
       "No prompt is registered.",

@@ -26,6 +26,7 @@ class RequestView {
   #ask;
   #ctx;
   #strip = new BlockStrip();
+  #asked = null;
   #isLogged = false;
   #blockStatus = null;
   #isExplained = false;
@@ -63,15 +64,27 @@ class RequestView {
   }
 
   async #log() {
-    const [request, names] = await Promise.all([this.#found(this.#ask()), tenantNames(this.#ctx)]);
+    const [request, names] = await Promise.all([this.#row(), tenantNames(this.#ctx)]);
     this.#isLogged = request !== null;
     if (!request) return empty("Not in the log", "A request gets its line when it has ended, and lines are kept for --request-log-days at most.");
     return [requestFacts(request, names), h("h3", "Where its time went"), timeline(request), h("h3", "Stored content"), storedContent(request)];
   }
 
+  /** Its line of the log, asked for once by all parts and again until it is there; null: not yet, or no longer. */
+  async #row() {
+    this.#asked ??= this.#found(this.#ask());
+    const asked = this.#asked;
+    const request = await asked.catch((error) => {
+      this.#asked = null;
+      throw error;
+    });
+    if (request === null && this.#asked === asked) this.#asked = null;
+    return request;
+  }
+
   /** Whether the engine may know it: where it never had it, asking would only make the browser print errors. */
   async #wasAdmitted() {
-    const request = await this.#found(this.#ask());
+    const request = await this.#row();
     return request === null || request.num_prompt_tokens !== null;
   }
 
@@ -90,7 +103,7 @@ class RequestView {
   }
 
   async #changes() {
-    const request = await this.#found(this.#ask());
+    const request = await this.#row();
     if (request && !("request_body" in request)) return empty("Nothing to compare", "Bodies are stored of requests that were let in, where the gateway was started with --store-content.");
     let answer;
     try {

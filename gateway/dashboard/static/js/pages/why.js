@@ -22,6 +22,7 @@ export function open(root, context) {
   const choice = spanChoice(context.query, () => load({ isOther: true }));
   const details = h("section.card", h("h2", "What was lost, and what helps"), reasons);
   const tops = h("section.card", h("h2", "Requests that lost most"), h("p.hint", "Of the sample: what each could have taken from the cache and did not."), top);
+  const tenants = tenantNames({ signal });
   let latest = null;
   let shown = null;
 
@@ -33,7 +34,7 @@ export function open(root, context) {
     }
     const { span } = choice;
     try {
-      const [losses, names] = await Promise.all([get("losses", { query: choice.bounds(), signal }), tenantNames({ signal })]);
+      const [losses, names] = await Promise.all([get("losses", { query: choice.bounds(), signal }), tenants]);
       if (span === choice.span) draw(losses, names);
     } catch (error) {
       if (error.name === "AbortError" || span !== choice.span || shown !== null) return;
