@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Collection
 
-SMALLEST_TABLE = 1024
+SMALLEST_TABLE = 1 << 16
 _LOW = 0xFFFF_FFFF
 _USED = 1 << 32
 _HIGH = _LOW << 32
