@@ -130,7 +130,7 @@ class Planner:
         """Give the results that may be cleared."""
         names = self._history.tool_names
         results = [index for index in self._sent_messages(plan) if self._history.messages[index].role == "tool"]
-        old = results[: len(results) - self._policy.keep_tool_results]
+        old = results[: max(0, len(results) - self._policy.keep_tool_results)]
         return [index for index in old if names[index] not in self._policy.exclude_tools]
 
     def _stub(self, plan: Plan, excess: int) -> Plan:
