@@ -58,6 +58,7 @@ class History:
         self.units: Sequence[Unit] = units_of(self.messages, self.num_head)
         self._count = count
         self._document_tokens = document_tokens
+        self._documents: dict[int, tuple[Document, ...]] = {}
 
     @cached_property
     def sizes(self) -> Sequence[int]:
@@ -82,8 +83,14 @@ class History:
                 found[index] = names.get(str(message.fields.get("tool_call_id")), str(message.fields.get("name", "")))
         return found
 
-    def documents_of(self, index: int) -> Iterator[Document]:
+    def documents_of(self, index: int) -> Sequence[Document]:
         """Give the documents in a message: of a user or a tool, and long."""
+        found = self._documents.get(index)
+        if found is None:
+            found = self._documents[index] = tuple(self._documents_of(index))
+        return found
+
+    def _documents_of(self, index: int) -> Iterator[Document]:
         message = self.messages[index]
         if message.role not in ("user", "tool") or self.sizes[index] <= self._document_tokens:
             return

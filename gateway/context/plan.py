@@ -24,7 +24,9 @@ class Plan:
     num_units: int = 0
     """Decided for so many."""
     cut_at: int = 0
-    """Units at the last cut; 0: nothing was cut. Users' turns behind it get passages of what is left out."""
+    """Units at the last cut; 0: nothing was cut."""
+    question: int = 0
+    """The last user's turn at that time: it gets passages of what is left out, and so do those behind it."""
     num_away: int = 0
     """The first units, which are not sent any more; a summary stands in their place."""
     pinned: int | None = None
@@ -82,14 +84,14 @@ class Planner:
     def _unit_size(self, plan: Plan, index: int) -> int:
         unit = self._history.units[index]
         size = sum(self._message_size(plan, unit.start + offset) for offset in range(len(unit.messages)))
-        gets_passages = plan.leaves_out and unit.is_of_user and index >= plan.cut_at
+        gets_passages = plan.leaves_out and unit.is_of_user and index >= plan.question
         return size + (self.passage_tokens if gets_passages else 0)
 
     def _message_size(self, plan: Plan, index: int) -> int:
         size = self._history.sizes[index]
         if index in plan.cleared:
             return min(size, PLACEHOLDER_TOKENS)
-        if any(place.message == index for place in plan.stubbed):
+        if plan.stubbed:
             for document in self._history.documents_of(index):
                 if document.place in plan.stubbed:
                     size += PLACEHOLDER_TOKENS - document.num_tokens
@@ -98,7 +100,7 @@ class Planner:
     def _cut(self, plan: Plan) -> Plan:
         """Leave out as much as it takes, in the order of what is missed least."""
         target = self._low - self.passage_tokens
-        plan = replace(plan, cut_at=self._last_question(plan))
+        plan = replace(plan, cut_at=plan.num_units, question=self._last_question(plan))
         for step in (self._clear, self._stub, self._put_away, self._drop):
             excess = self.size(plan) - target
             if excess <= 0:
@@ -107,7 +109,7 @@ class Planner:
         return plan
 
     def _last_question(self, plan: Plan) -> int:
-        """Find the last user's turn; what is left out is given to it in passages, and to those behind it."""
+        """Find the last user's turn, or the end where there is none."""
         units = self._history.units
         return next((index for index in reversed(range(plan.num_units)) if units[index].is_of_user), plan.num_units)
 
