@@ -57,7 +57,7 @@ class History:
         self.num_head = conversation.num_head_messages
         self.units: Sequence[Unit] = units_of(self.messages, self.num_head)
         self._count = count
-        self._document_tokens = document_tokens
+        self.document_tokens = document_tokens
         self._documents: dict[int, tuple[Document, ...]] = {}
 
     @cached_property
@@ -92,12 +92,12 @@ class History:
 
     def _documents_of(self, index: int) -> Iterator[Document]:
         message = self.messages[index]
-        if message.role not in ("user", "tool") or self.sizes[index] <= self._document_tokens:
+        if message.role not in ("user", "tool") or self.sizes[index] <= self.document_tokens:
             return
         for number, text in enumerate(texts_of(message.content)):
             start, stop = document_span(text) if message.role == "user" else (0, len(text))
             size = self._count(text[start:stop])
-            if size > self._document_tokens:
+            if size > self.document_tokens:
                 yield Document(Place(index, number), start, stop, size)
 
     def _size(self, message: Message) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 
 from gateway.context.history import Document, History, Place
 from gateway.context.policy import ContextPolicy
@@ -58,6 +59,8 @@ class Planner:
         self.passage_tokens = int(policy.passage_share * self._low)
         """For each user's turn behind a cut."""
         self.summary_tokens = 0 if policy.summary == "off" else int(policy.summary_share * self._low)
+        self.fingerprint = blake2b(repr((policy, room)).encode(), digest_size=16).digest()
+        """Of all that a plan follows from beside the history."""
 
     def plan(self, start: Plan = Plan()) -> Plan:
         """Go through the history, from what is planned already to its end."""
