@@ -1,0 +1,130 @@
+"""Plans: a function of the history alone, cut at watermarks, whole turns, and between cuts nothing that was sent changes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.context.history import History
+from gateway.context.plan import Plan, Planner
+from gateway.context.policy import ContextPolicy
+from gateway.context.units import is_request_point
+from gateway.conversation import Conversation
+from tests.gateway.context.histories import HISTORIES, answer, call, count, history, user, words
+
+ROOM = 4000
+POLICY = ContextPolicy(clear_at_least=100, document_tokens=300, keep_units=3)
+
+
+def planner_of(conversation: Conversation, policy: ContextPolicy = POLICY, room: int = ROOM) -> Planner:
+    return Planner(History(conversation, count, document_tokens=policy.document_tokens), policy, room)
+
+
+def plan_of(conversation: Conversation, policy: ContextPolicy = POLICY, room: int = ROOM) -> Plan:
+    return planner_of(conversation, policy, room).plan()
+
+
+def beginnings(conversation: Conversation) -> list[Conversation]:
+    """Every request that a client sent on the way to this history."""
+    measured = History(conversation, count, document_tokens=300)
+    stops = [
+        unit.start + len(unit.messages)
+        for index, unit in enumerate(measured.units)
+        if is_request_point(measured.units, index)
+    ]
+    return [replace(conversation, messages=conversation.messages[:stop]) for stop in stops]
+
+
+def test_short_history_is_sent_as_it_is() -> None:
+    plan = plan_of(history(user("hi"), answer("hello"), user("bye")))
+    assert not plan.leaves_out
+    assert plan.num_units == 3
+
+
+FEW = settings(max_examples=25)
+
+
+@FEW
+@given(HISTORIES)
+def test_memory_changes_nothing(conversation: Conversation) -> None:
+    """From any earlier plan the rest of the way leads to the same one."""
+    whole = plan_of(conversation)
+    for beginning in beginnings(conversation):
+        assert planner_of(conversation).plan(plan_of(beginning)) == whole
+
+
+@FEW
+@given(HISTORIES)
+def test_between_cuts_nothing_that_was_sent_changes(conversation: Conversation) -> None:
+    before: Plan | None = None
+    for beginning in beginnings(conversation):
+        plan = plan_of(beginning)
+        if before is not None and plan.cut_at == before.cut_at:
+            assert replace(plan, num_units=before.num_units) == before
+        before = plan
+
+
+@FEW
+@given(HISTORIES, st.integers(2000, 8000))
+def test_what_is_sent_is_under_the_high_watermark_or_the_last_turn_alone(conversation: Conversation, room: int) -> None:
+    planner = planner_of(conversation, room=room)
+    plan = planner.plan()
+    high, _ = POLICY.watermarks(room)
+    assert planner.size(plan) <= high or plan.num_away == plan.num_units - 1
+    whole = replace(Plan(), num_units=plan.num_units)
+    assert not plan.leaves_out or planner.size(plan) < planner.size(whole)
+
+
+@FEW
+@given(HISTORIES)
+def test_first_turn_that_is_sent_is_a_users(conversation: Conversation) -> None:
+    plan = plan_of(conversation)
+    units = History(conversation, count, document_tokens=300).units
+    first = plan.num_away if plan.pinned is None else plan.pinned
+    assert units[first].is_of_user
+
+
+def test_old_results_are_cleared_first_and_the_last_ones_kept() -> None:
+    rounds = [[user(f"{n}?"), *call(n, words(250, n)), answer("so")] for n in range(12)]
+    conversation = history(*rounds, user("and?"))
+    plan = plan_of(conversation)
+    results = [index for index, message in enumerate(conversation.messages) if message.role == "tool"]
+    assert plan.cleared
+    assert sorted(plan.cleared) == results[: len(plan.cleared)]
+    assert not plan.cleared & set(results[-POLICY.keep_tool_results :])
+    assert plan.num_away == 0
+    kept = plan_of(conversation, replace(POLICY, exclude_tools=("search",)))
+    assert not kept.cleared
+    assert kept.num_away or kept.stubbed
+
+
+def test_results_are_not_cleared_for_little() -> None:
+    rounds = [[user(words(300)), *call(n, words(60)), answer(words(300))] for n in range(6)]
+    conversation = history(*rounds, user("and?"))
+    assert plan_of(conversation, replace(POLICY, clear_at_least=2000)).cleared == frozenset()
+
+
+def test_document_in_the_question_leaves_the_question() -> None:
+    text = f"Look at this.\n\n{words(5000)}\n\nWho is right?"
+    conversation = history(user(text))
+    measured = History(conversation, count, document_tokens=300)
+    (document,) = measured.documents_of(1)
+    assert text[: document.start] == "Look at this.\n\n"
+    assert text[document.stop :] == "Who is right?"
+    assert plan_of(conversation).stubbed == {document.place}
+
+
+def test_question_of_an_agent_stays_while_its_steps_go() -> None:
+    steps = [message for number in range(40) for message in call(number, words(120, number))]
+    plan = plan_of(history(user("Mend the clock."), steps), replace(POLICY, clear_at_least=100_000))
+    assert plan.pinned == 0
+    assert plan.num_away > 1
+
+
+def test_ten_thousand_turns_are_planned() -> None:
+    turns = [message for number in range(5000) for message in (user(words(40, number)), answer(words(40, number)))]
+    plan = plan_of(history(*turns, user("and?")))
+    assert plan.num_units == 10_001
+    assert plan.num_away > 9_900
