@@ -12,7 +12,7 @@ from operator import attrgetter
 from gateway.context.borders import FENCES, Border, borders_of
 
 _SOFT_BORDERS = (" ", "\n", "\t", ",", ";", "，", "、", "}", "　")
-_JOINERS = "\u200d\ufe0e\ufe0f"
+_JOINER = "\u200d"
 _MAX_CLUSTER = 32
 """A letter with more marks than that is cut."""
 
@@ -90,10 +90,10 @@ def _splits_letter(text: str, end: int) -> bool:
         return False
     before, behind = text[end - 1], text[end]
     if behind < "\u0300":
-        return before == "\u200d" or (before == "\r" and behind == "\n")
+        return before == _JOINER or (before == "\r" and behind == "\n")
     return (
-        before == "\u200d"
-        or behind in _JOINERS
+        before == _JOINER
+        or behind == _JOINER
         or unicodedata.category(behind).startswith("M")
         or "\U0001f3fb" <= behind <= "\U0001f3ff"
         or ("\ud800" <= before <= "\udbff" and "\udc00" <= behind <= "\udfff")

@@ -80,9 +80,9 @@ def starts(text: str, max_chars: int) -> list[str]:
 
 
 def test_prose_is_cut_at_paragraphs_then_sentences() -> None:
-    text = "Alpha is one. Beta is two. " * 2 + "\n\nGamma is three. Delta is four."
+    text = "Alpha is one. Beta is two. Alpha is one. Beta is two.\n\nGamma is three. Delta is four."
     assert starts(text, 70) == ["Alpha ", "Gamma "]
-    assert starts(text, 28) == ["Alpha ", "Alpha ", "Gamma ", "Delta "]
+    assert starts(text, 29) == ["Alpha ", "Alpha ", "Gamma ", "Delta "]
 
 
 def test_a_heading_stays_with_what_follows() -> None:
@@ -93,6 +93,16 @@ def test_code_is_cut_at_lines_and_first_at_blank_ones() -> None:
     code = "```\ndef one():\n    return 'a. B'\n\ndef two():\n    return 'c. D'\n```\n"
     assert starts(code, 60) == ["```\nde", "def tw"]
     assert all(chunk.text.endswith("\n") for chunk in chunks_of(code, 25))
+
+
+def test_a_fence_that_is_never_closed_is_code() -> None:
+    chunks = chunks_of("```\n" + "say one. Say two things\n" * 9, 40)
+    assert all(chunk.text.endswith("\n") for chunk in chunks)
+
+
+@pytest.mark.parametrize("max_chars", [3, 4, 5])
+def test_a_joined_emoji_stays_whole(max_chars: int) -> None:
+    assert {chunk.text for chunk in chunks_of("👩\u200d💻" * 9, max_chars)} == {"👩\u200d💻"}
 
 
 def test_code_without_a_fence_is_cut_at_lines() -> None:
