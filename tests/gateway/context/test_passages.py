@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import random
+import subprocess
+import sys
+
+import bm25s
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.context.bm25 import Bm25
+from gateway.context.passages import Archive, Passage, printed
+from gateway.context.words import Words
+from tests.gateway.context.facts import documents, facts
+
+WORDS = st.lists(st.sampled_from(["a", "b", "gate", "code", "7391"]), max_size=12)
+
+
+def count(text: str) -> int:
+    return -(-len(text) // 4)
+
+
+@given(st.lists(WORDS, min_size=1, max_size=6).filter(any), WORDS)
+def test_scores_are_those_of_the_library(texts: list[list[str]], question: list[str]) -> None:
+    library = bm25s.BM25(method="lucene", k1=1.5, b=0.75, backend="numpy", csc_backend="numpy")
+    library.index(texts, show_progress=False)
+    expected = np.zeros(len(texts))
+    for word in dict.fromkeys(question):
+        if num_with := sum(word in text for text in texts):
+            rarity = math.log(1 + (len(texts) - num_with + 0.5) / (num_with + 0.5))
+            expected += rarity * library.get_scores([word])
+    np.testing.assert_allclose(Bm25(texts).scores(question), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The Gates of 1,024 companies", ["the", "gate", "of", "1", "024", "company"]),
+        ("max_retry_count", ["max_retry_count", "max", "retry", "count"]),
+        ("parseHTTPBody2", ["parsehttpbody2", "parse", "http", "body", "2"]),
+        ("预算是500万 ok", ["预算", "算是", "500", "万", "ok"]),
+        ("Straße STRASSE", ["strasse", "strasse"]),
+        ("หมู", ["หม", "มู"]),
+        ("\ud83d !?", []),
+    ],
+)
+def test_words(text: str, expected: list[str]) -> None:
+    assert Words().of(text) == expected
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_facts_are_found_in_a_tenth_of_the_archive(seed: int) -> None:
+    rng = random.Random(seed)
+    asked = [fact for _ in range(6) for fact in _archive_of(rng)]
+    assert sum(asked) >= 0.97 * len(asked)
+
+
+def _archive_of(rng: random.Random) -> list[bool]:
+    hidden = list(facts(rng))
+    archive_of = documents(rng, 16_000, hidden)
+    budget = count("".join(text for _, text in archive_of)) // 10
+    archive = Archive(archive_of)
+    return [fact.text in printed(archive.best(fact.question, budget, count)) for fact in hidden]
+
+
+TEXTS = st.lists(
+    st.lists(
+        st.sampled_from(["The gate is open. ", "我们同意。", "code " * 60, "\n\n", "```\nx = 1\n```\n"]), max_size=30
+    ),
+    max_size=4,
+).map(lambda texts: [(f"d{number}", "".join(text)) for number, text in enumerate(texts)])
+
+
+@given(TEXTS, st.sampled_from(["gate", "code x", "同意 gate", "", "unknown"]), st.integers(0, 600))
+def test_passages_are_parts_in_order_within_the_budget(texts: list[tuple[str, str]], query: str, budget: int) -> None:
+    passages = Archive(texts).best(query, budget, count)
+    assert not passages or count(printed(passages)) <= budget
+    places = [(passage.document, passage.start, passage.end) for passage in passages]
+    assert places == sorted(places)
+    assert all(first[0] != second[0] or first[2] < second[1] for first, second in itertools.pairwise(places))
+    for passage in passages:
+        assert dict(texts)[passage.document][passage.start : passage.end] == passage.text
+        assert set(Words().of(query)) & set(Words().of(passage.text))
+
+
+def test_the_best_come_first_and_ties_by_place() -> None:
+    filler = "Nothing of note was said on that day by anyone there. " * 9 + "\n\n"
+    texts = [("d0", f"The gate is red.{filler}"), ("d1", f"The gate is red.{filler}"), ("d2", "The gate code is 7.")]
+    archive = Archive(texts)
+    assert [passage.document for passage in archive.best("gate code", 40, count)] == ["d2"]
+    equal = Archive([(f"d{number}", f"The gate {'is red' if number % 2 else 'was red'}.") for number in range(300)])
+    assert [passage.document for passage in equal.best("gate is", 30, count)] == ["d1", "d3"]
+
+
+@pytest.mark.parametrize("texts", [[], [("d0", "")], [("d0", "Some text.")]])
+def test_nothing_asked_or_nothing_there_gives_nothing(texts: list[tuple[str, str]]) -> None:
+    assert Archive(texts).best("", 100, count) == []
+    assert Archive(texts).best("gate", 100, count) == []
+    assert printed([]) == ""
+
+
+def test_print() -> None:
+    lines = printed([Passage("d3", 0, 2, "A\n"), Passage("d5.1", 4, 5, "B")]).split("\n")
+    assert lines[1:] == ["[d3] A", "[d5.1] B", ""]
+
+
+def test_other_processes_choose_the_same() -> None:
+    code = (
+        "import random; from gateway.context.passages import *; from tests.gateway.context.facts import *\n"
+        "r = random.Random(1); f = list(facts(r)); a = Archive(documents(r, 9000, f))\n"
+        "print(ascii(printed(a.best(f[0].question + f[-4].question, 400, len))))"
+    )
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+            timeout=60,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert runs[0] == runs[1]
+    assert len(runs[0]) > 100
