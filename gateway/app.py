@@ -35,6 +35,7 @@ from gateway.model_files import ModelFiles
 from gateway.normalize.memory import TurnMemory
 from gateway.normalize.modes import RuleModes
 from gateway.normalize.registry import RuleRegistry
+from gateway.normalize.rule import Mode
 from gateway.normalize.rules import built_in_rules
 from gateway.openapi.admin import ADMIN
 from gateway.openapi.dashboard import DASHBOARD
@@ -105,7 +106,11 @@ def create_app(
     log_verdict(verdict)
     threads = PromptThreads()
     recent, records = RecentRequests(), PromptRecords()
-    modes, renderer, hasher = RuleModes(rules or built_in_rules()), PromptRenderer(template, tokenizer), PrefixHasher()
+    modes, renderer, hasher = (
+        RuleModes(rules or built_in_rules(Mode(settings.context_policy))),
+        PromptRenderer(template, tokenizer),
+        PrefixHasher(),
+    )
     limit_book = LimitBook(settings.default_limits)
     prompts = rule_settings = limit_settings = None
     if store is not None:

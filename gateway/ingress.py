@@ -7,21 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from gateway.accounting.accounting import Origin
 from gateway.auth import Identity
 from gateway.backends.base import GenerationRequest, ModelInfo, Sampling
 from gateway.backends.control import HashedPrompt
+from gateway.canonical import Canonical, canonical_form
 from gateway.chat_request import ChatRequest, PromptReference
-from gateway.conversation import Conversation, Message
+from gateway.context.editor import ContextEditor, room_of
+from gateway.context.estimate import estimated_tokens
+from gateway.context.fitting import Fitted
+from gateway.context.policy import ContextPolicy
+from gateway.context.rule import NAME as CONTEXT_POLICY
+from gateway.context.rule import context_policy_in
+from gateway.conversation import Conversation
 from gateway.errors import ContextLengthError, InvalidRequestError
 from gateway.normalize.memory import TurnMemory
 from gateway.normalize.modes import RuleModes
 from gateway.normalize.recollection import NextTurn, Recollection
 from gateway.normalize.registry import RuleSet
 from gateway.normalize.relocate_volatile import has_place_for_values
-from gateway.normalize.rule import Context, Mode
+from gateway.normalize.rule import Mode
 from gateway.prefix import PrefixHasher
 from gateway.prompts.matching import HeadIndex
 from gateway.prompts.registered import RegisteredPrompts, RegisteredVersion
@@ -32,8 +38,10 @@ from gateway.threads import PromptThreads
 from gateway.tokenizer import TokenArray
 from gateway.tools.reading import AnswerForm, Reading
 
-_REMEMBERING = ("echo_repair", "reasoning_restore")
-"""Rules for which answers are remembered; where all of them are off, nothing is."""
+_NUM_ATTEMPTS = 3
+"""At a context that fits; more than one where tokens were estimated too low."""
+_TIGHTER = 0.75
+"""The part of the room that the next attempt has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +62,8 @@ class PreparedPrompt:
     """What is to be found in the answer beside text; None: nothing."""
     retained: Sequence[RetainedPrompt] = ()
     """What its sender wants kept."""
+    fitted: Fitted | None = None
+    """What the context policy left of a long chat; None: all of it."""
     more: tuple[GenerationRequest, ...] = ()
     """For the further prompts of the same body, which differ in their tokens alone."""
 
@@ -75,17 +85,19 @@ class PreparedPrompt:
     @property
     def fired_rules(self) -> tuple[str, ...]:
         """Names of the rules that changed something, in order."""
-        return self.origin.normalized.fired if self.origin else ()
+        fired = self.origin.normalized.fired if self.origin else ()
+        return (*fired, CONTEXT_POLICY) if self.fitted else fired
 
 
 @dataclass(frozen=True, slots=True)
-class _Canonical:
-    """A prompt as the rules made it, and what the memory has on it."""
+class _Asked:
+    """One request, and where it comes from."""
 
-    origin: Origin
-    written_ids: Mapping[int, TokenArray]
-    """By message: the tokens that the engine wrote for it."""
-    next_turn: NextTurn | None
+    request_id: str
+    chat: ChatRequest
+    identity: Identity
+    model: ModelInfo
+    num_bytes: int
 
 
 class Ingress:
@@ -100,6 +112,7 @@ class Ingress:
         prompts: PromptRegistry | None = None,
         memory: TurnMemory | None = None,
         form: AnswerForm = AnswerForm(),  # noqa: B008 -- frozen
+        editor: ContextEditor | None = None,
     ) -> None:
         self._modes = modes
         self._renderer = renderer
@@ -108,6 +121,7 @@ class Ingress:
         self._prompts = prompts
         self._memory = memory or TurnMemory()
         self._form = form
+        self._editor = editor or ContextEditor(estimated_tokens, self._memory)
 
     async def prepare(
         self, request_id: str, chat: ChatRequest, *, route: str, identity: Identity, model: ModelInfo
@@ -129,13 +143,34 @@ class Ingress:
             num_bytes += len(named.version.canonical)
         self._renderer.check(conversation)
         memory = Recollection(self._memory, identity.scope)
-        canonical = await self._threads.run(num_bytes, _normalize, rules, conversation, memory, slots)
+        canonical = await self._threads.run(num_bytes, canonical_form, rules, conversation, memory, slots)
         if named is None and self._prompts is not None:
-            self._prompts.see(conversation, canonical.origin.normalized.conversation, identity)
-        written, num_new = await self._threads.run(num_bytes, self._write, canonical, identity, model.max_model_len)
-        arguments = (request_id, chat, canonical, written, identity, model)
-        prepared = await self._threads.run(num_bytes, self._prepare, *arguments, num_new_chars=num_new)
-        return prepared if named is None else replace(prepared, prompt_id=named.prompt.id)
+            self._prompts.see(conversation, canonical.conversation, identity)
+        asked = _Asked(request_id, chat, identity, model, num_bytes)
+        policy = context_policy_in(rules)
+        made = await (self._made(asked, canonical) if policy is None else self._cut(asked, canonical, policy))
+        return made if named is None else replace(made, prompt_id=named.prompt.id)
+
+    async def _cut(self, asked: _Asked, canonical: Canonical, policy: ContextPolicy) -> PreparedPrompt:
+        """Prepare what the policy leaves of a chat; where tokens were estimated too low, once more in less room."""
+        room = room_of(asked.model.max_model_len, asked.chat.max_tokens)
+        for attempt in range(1, _NUM_ATTEMPTS + 1):
+            arguments = (canonical.conversation, policy, room, asked.identity.scope)
+            fitted = await self._threads.run(asked.num_bytes, self._editor.edit, *arguments)
+            try:
+                made = await self._made(asked, canonical.fitted(fitted))
+            except ContextLengthError:
+                if attempt == _NUM_ATTEMPTS:
+                    raise
+                room = int(_TIGHTER * room)
+            else:
+                return replace(made, fitted=fitted if fitted.edits else None)
+        raise AssertionError("unreachable")
+
+    async def _made(self, asked: _Asked, canonical: Canonical) -> PreparedPrompt:
+        num_bytes, identity, longest = asked.num_bytes, asked.identity, asked.model.max_model_len
+        written, num_new = await self._threads.run(num_bytes, self._write, canonical, identity, longest)
+        return await self._threads.run(num_bytes, self._prepare, asked, canonical, written, num_new_chars=num_new)
 
     async def prepare_plain(
         self,
@@ -166,41 +201,34 @@ class Ingress:
         self._renderer.check(conversation)
         rules = self._modes.rule_set(identity.tenant, route, None)
         memory = Recollection(self._memory, identity.scope)
-        canonical = await self._threads.run(num_bytes, _normalize, rules, conversation, memory, {})
+        canonical = await self._threads.run(num_bytes, canonical_form, rules, conversation, memory, {})
         written, num_new = await self._threads.run(num_bytes, self._write, canonical, identity, None)
         arguments = (written, canonical, identity)
         return (await self._threads.run(num_bytes, self._tokenize, *arguments, num_new_chars=num_new)).token_ids
 
-    def _write(self, canonical: _Canonical, identity: Identity, max_model_len: int | None) -> tuple[WrittenPrompt, int]:
+    def _write(self, canonical: Canonical, identity: Identity, max_model_len: int | None) -> tuple[WrittenPrompt, int]:
         """Render, and tell how many characters are to be tokenized."""
-        written = self._renderer.write(canonical.origin.normalized.conversation, max_model_len=max_model_len)
+        written = self._renderer.write(canonical.conversation, max_model_len=max_model_len)
         return written, self._renderer.num_new_chars(written, tenant=identity.tenant)
 
-    def _tokenize(self, written: WrittenPrompt, canonical: _Canonical, identity: Identity) -> RenderedPrompt:
+    def _tokenize(self, written: WrittenPrompt, canonical: Canonical, identity: Identity) -> RenderedPrompt:
         return self._renderer.tokenize(written, tenant=identity.tenant, spans=canonical.written_ids)
 
     def _named(self, reference: PromptReference, identity: Identity) -> RegisteredVersion:
         prompts = self._prompts.registered if self._prompts else RegisteredPrompts()
         return prompts.find(reference, identity.tenant)
 
-    def _prepare(
-        self,
-        request_id: str,
-        chat: ChatRequest,
-        canonical: _Canonical,
-        written: WrittenPrompt,
-        identity: Identity,
-        model: ModelInfo,
-    ) -> PreparedPrompt:
+    def _prepare(self, asked: _Asked, canonical: Canonical, written: WrittenPrompt) -> PreparedPrompt:
+        chat, identity, model = asked.chat, asked.identity, asked.model
         rendered = self._tokenize(written, canonical, identity)
         token_ids = rendered.token_ids
         if not len(token_ids):
             raise InvalidRequestError(
                 "messages: the model's chat template made an empty prompt of them", param="messages"
             )
-        conversation = canonical.origin.normalized.conversation
+        conversation = canonical.conversation
         reading = self._form.reading(chat.tool_choice, conversation.tools, rendered.ending, chat.structure)
-        request, prompt_id = self._request(request_id, token_ids, chat, "messages", identity, model)
+        request, prompt_id = self._request(asked.request_id, token_ids, chat, "messages", identity, model)
         if reading is not None and (structure := reading.structure) is not None:
             sampling = replace(request.sampling, grammar=structure.grammar, grammar_field=structure.field)
             request = replace(request, sampling=sampling)
@@ -297,27 +325,6 @@ def _narrowed(identity: Identity, chat: ChatRequest, rules: RuleSet) -> Identity
     return replace(identity, salt=chat.cache_salt) if is_honoured else identity
 
 
-def _normalize(
-    rules: RuleSet, conversation: Conversation, memory: Recollection, open_slots: Mapping[str, str]
-) -> _Canonical:
-    """Normalize, and look up what the memory has on the result.
-
-    An answer that goes on with the assistant's own words is no turn by itself, and is not remembered.
-    """
-    context = Context(memory.scope, memory, open_slots)
-    normalized = rules.normalize(conversation, context)
-    canonical = normalized.conversation
-    modes = {rules.mode_of(name) for name in _REMEMBERING}
-    next_turn = None
-    if modes != {Mode.OFF} and canonical.messages[-1].role != "assistant":
-        next_turn = memory.next_turn(canonical, normalized.audited)
-        if rules.mode_of("canonical_call_ids") is Mode.ON:
-            next_turn = replace(next_turn, form=partial(_returned, rules, canonical))
-    gives_back = rules.mode_of("echo_repair") is Mode.ON
-    written_ids = memory.token_ids_of(canonical) if gives_back else {}
-    return _Canonical(Origin(normalized, rules, context), written_ids, next_turn)
-
-
 def _leading(
     request: GenerationRequest, rendered: RenderedPrompt, conversation: Conversation, block_size: int
 ) -> HashedPrompt:
@@ -325,14 +332,6 @@ def _leading(
     first = f"messages[{conversation.num_head_messages}]"
     starts = (region.start for region in rendered.regions if region.owner.partition(".")[0] == first)
     return request.leading(next(starts, 0) // block_size, block_size)
-
-
-def _returned(rules: RuleSet, canonical: Conversation, turn: Message) -> Message:
-    """Give an answer the form in which it comes back: ids of calls follow from those before."""
-    if not turn.fields.get("tool_calls"):
-        return turn
-    messages = (*canonical.messages, turn, Message("user", ""))
-    return rules.normalize(replace(canonical, messages=messages)).conversation.messages[-2]
 
 
 def _fit(num_prompt_tokens: int, chat: ChatRequest, field: str, max_model_len: int) -> int:

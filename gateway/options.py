@@ -49,6 +49,7 @@ ENGINE_ONLY = (
     "max_pinned_ratio",
     "growth_reserve",
     "warm_budget",
+    "context_policy",
     "heartbeat_timeout",
     "start_timeout",
 )

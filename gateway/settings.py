@@ -188,6 +188,9 @@ class Settings(BaseSettings):
     engine; the rest is warmed while serving."""
     turn_memory: Annotated[int, BeforeValidator(_bytes)] = Field(MAX_BYTES, ge=0)
     """Memory for answers that were returned, such as 64MiB, from which echo repair gives them back; 0B remembers none."""
+    context_policy: Literal["off", "audit", "on"] = "off"
+    """Whether long chats are cut to fit, where a tenant, route or registered prompt says nothing else: on, off, or audit,
+    which changes nothing and reports what would be cut."""
     accounting_sampling: float = Field(0.05, ge=0, le=1, allow_inf_nan=False)
     """Share of the families of prompts (a tenant's that begin with the same block) on which it is counted what each
     rule saves; 0: none, and no figures."""

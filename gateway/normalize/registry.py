@@ -59,17 +59,23 @@ class RuleSet:
         """
         self.on = frozenset(rule.name for rule, _, mode in rules if mode is Mode.ON)
         self.audit = frozenset(rule.name for rule, _, mode in rules if mode is Mode.AUDIT)
+        self._params = {rule.name: params for rule, params, _ in rules}
         safe = frozenset(rule.name for rule, _, _ in rules if rule.rule_class is RuleClass.SAFE)
         self.lacking = safe - self.on
         self._best = [(rule, params) for rule, params, _ in rules if rule.name in self.on | safe]
         self._memo = memo
         built = [(rule, rule.build(params), params, mode) for rule, params, mode in rules if mode is not Mode.OFF]
+        built = [entry for entry in built if entry[0].rule_class is not RuleClass.CONTEXT]
         self._run_all = _runner([(rule, apply, params) for rule, apply, params, _ in built], memo)
         self._run_on = _runner([(rule, apply, params) for rule, apply, params, mode in built if mode is Mode.ON], memo)
 
     def mode_of(self, name: str) -> Mode:
         """Return how a rule runs here."""
         return Mode.ON if name in self.on else Mode.AUDIT if name in self.audit else Mode.OFF
+
+    def params_of(self, name: str) -> Params:
+        """Return the parameters of a rule that is not off."""
+        return self._params[name]
 
     def steps(self, conversation: Conversation, context: Context) -> tuple[Step, ...]:
         """Apply every rule once, those in audit mode too; return what each that fired changed, in order."""

@@ -21,6 +21,8 @@ class RuleClass(StrEnum):
     """On where the operator asks for it."""
     STATEFUL = "stateful"
     """Needs memory of what was returned or seen earlier."""
+    CONTEXT = "context"
+    """Decides what of a long chat is sent. Runs behind all others, and not by the normalizer."""
 
 
 class Mode(StrEnum):

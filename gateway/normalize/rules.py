@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gateway.context.rule import context_policy
 from gateway.normalize.cache_markers import strip_cache_markers
 from gateway.normalize.cache_salt import overwrite_client_salt
 from gateway.normalize.call_ids import canonical_call_ids
@@ -16,6 +17,7 @@ from gateway.normalize.reasoning import reasoning_restore
 from gateway.normalize.registry import RuleRegistry
 from gateway.normalize.relocate_volatile import relocate_volatile
 from gateway.normalize.role_alias import role_alias
+from gateway.normalize.rule import Mode
 from gateway.normalize.system_text import crlf_to_lf_system, drop_leading_bom, trim_end_of_system
 from gateway.normalize.tagged_lists import sort_tagged_lists
 from gateway.normalize.tool_fields import drop_empty_tools, drop_unset_tool_fields
@@ -46,8 +48,11 @@ start is one only after the indent is gone. Lines are sorted when their characte
 """
 
 
-def built_in_rules() -> RuleRegistry:
+def built_in_rules(context_mode: Mode = Mode.OFF) -> RuleRegistry:
     """Build the registry of all rules, on by default or not.
+
+    Args:
+        context_mode: of the context policy where nobody chose another one.
 
     What gives turns back comes behind all that changes their place: a turn is remembered at its place in the canonical
     conversation, the head included. Ids count in no place, and are numbered last: a template may demand their shape.
@@ -79,5 +84,6 @@ def built_in_rules() -> RuleRegistry:
             echo_repair(),
             reasoning_restore(),
             canonical_call_ids(),
+            context_policy(context_mode),
         ]
     )

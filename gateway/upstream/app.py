@@ -170,11 +170,15 @@ def _load(folder: Path, settings: Settings) -> tuple[Tokenizer, PromptRenderer]:
 
 
 def upstream_rules() -> RuleRegistry:
-    """The built-in rules. Those that go by a memory of answers are off until the operator turns them on."""
+    """The built-in rules. Those that go by a memory of answers are off until the operator turns them on.
+
+    No upstream tells how long its window is, so that nothing is cut to fit.
+    """
     return RuleRegistry(
         [
             replace(rule, default=Mode.OFF) if rule.rule_class is RuleClass.STATEFUL else rule
             for rule in built_in_rules().rules
+            if rule.rule_class is not RuleClass.CONTEXT
         ]
     )
 

@@ -1,0 +1,89 @@
+"""Cuts long chats before they are rendered, and remembers what it derived of them."""
+
+from __future__ import annotations
+
+from gateway.context.extract import summarize
+from gateway.context.fitting import Archive, Fitted, Fitter
+from gateway.context.history import History
+from gateway.context.passages import Archive as PassageArchive
+from gateway.context.passages import printed
+from gateway.context.plan import Planner
+from gateway.context.policy import ContextPolicy
+from gateway.context.units import Counter, digests_of
+from gateway.conversation import Conversation
+from gateway.normalize.memory import TurnMemory
+
+DEFAULT_ANSWER_TOKENS = 1024
+"""Kept free where a request does not say how long its answer may become, and at most an eighth of the window."""
+
+
+def room_of(window: int, max_tokens: int | None) -> int:
+    """Tell how many tokens a prompt may have.
+
+    The answer's share is rounded up to a power of two: whoever asks for a little more or less gets the same cuts.
+
+    Args:
+        window: of the model, prompt and answer together.
+        max_tokens: asked for; None: nothing was.
+    """
+    if max_tokens is None:
+        return window - min(DEFAULT_ANSWER_TOKENS, window // 8)
+    rounded = 1 << max(0, max_tokens - 1).bit_length()
+    return max(1, window - rounded if 2 * rounded <= window else window - max_tokens)
+
+
+class ContextEditor:
+    """Safe to call from several threads.
+
+    Args:
+        count: see `Counter`.
+        memory: of what was derived.
+    """
+
+    def __init__(self, count: Counter, memory: TurnMemory) -> None:
+        self._count = count
+        self._memory = memory
+
+    def edit(self, conversation: Conversation, policy: ContextPolicy, room: int, scope: str) -> Fitted:
+        """Cut a chat where it is too long.
+
+        Args:
+            conversation: in canonical form.
+            policy: how.
+            room: see `room_of`.
+            scope: whose it is.
+        """
+        history = History(conversation, self._count, document_tokens=policy.document_tokens)
+        planner = Planner(history, policy, room)
+        fitter = Fitter(
+            history,
+            planner,
+            digests_of(conversation),
+            self._count,
+            build_archive=lambda documents: _Archive(PassageArchive(documents), self._count),
+            summarize=lambda texts, budget: summarize(texts, budget, self._count),
+            texts=_Texts(self._memory, scope),
+        )
+        return fitter.fit(planner.plan())
+
+
+class _Archive(Archive):
+    def __init__(self, archive: PassageArchive, count: Counter) -> None:
+        self._archive = archive
+        self._count = count
+
+    def passages(self, question: str, budget: int) -> str:
+        return printed(self._archive.best(question, budget, self._count))
+
+
+class _Texts:
+    def __init__(self, memory: TurnMemory, scope: str) -> None:
+        self._memory = memory
+        self._scope = scope
+
+    def find(self, key: bytes) -> str | None:
+        found: str | None = self._memory.find(self._scope, key)
+        return found
+
+    def keep(self, key: bytes, text: str) -> None:
+        self._memory.keep(self._scope, key, text)
