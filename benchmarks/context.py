@@ -50,14 +50,14 @@ def play(number: int, window: int, chats: Sequence[Chat]) -> tuple[str, Tally]:
     renderer, tokenizer = read_model()
     policy = policies(renderer)[number]
     num_blocks = len(chats) * window // 2 // BLOCK_SIZE
-    return policy.name, Replay(policy, tokenizer, room=room_of(window, None), num_blocks=num_blocks).play(chats)
+    return policy.name, Replay(policy, renderer, tokenizer, room=room_of(window, None), num_blocks=num_blocks).play(chats)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=HELD_OUT_SEED)
     parser.add_argument("--windows", type=int, nargs="+", default=list(NUM_CHATS), metavar="TOKENS")
-    parser.add_argument("--rows", type=int, nargs="+", default=list(range(12)))
+    parser.add_argument("--rows", type=int, nargs="+", default=list(range(11)))
     parser.add_argument("--misses", action="store_true")
     parser.add_argument("--jobs", type=int, default=2)
     args = parser.parse_args(argv)
@@ -68,11 +68,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             chats = make_chats(args.seed, window, NUM_CHATS.get(window, 1))
             runs = [pool.submit(play, number, window, chats) for number in args.rows]
             print(window)
-            base = None
             for run in runs:
                 name, tally = run.result()
-                base = base or tally.mean_context
-                print(f"{name:36}{tally.prompt_tokens:>11,}{tally.hit_tokens:>11,}{tally.prefill_tokens:>11,}{tally.prefill_tokens_small:>11,} {tally.mean_context/base:5.2f} refused {tally.num_refused}/{tally.num_requests} cuts {tally.num_cuts} changed {tally.changed_prefixes} once {tally.rate('document',is_late=False):.3f} late {tally.rate('document',is_late=True):.3f} docs {tally.rate('document'):.3f} turns {tally.rate('turn'):.3f}", flush=True)
+                print(f"{name:36}{tally.prompt_tokens:>11,}{tally.hit_tokens:>11,}{tally.prefill_tokens:>11,}{tally.prefill_tokens_small:>11,} {tally.context_share:5.2f} refused {tally.num_refused}/{tally.num_requests} cuts {tally.num_cuts} changed {tally.changed_prefixes} once {tally.rate('document',is_late=False):.3f} late {tally.rate('document',is_late=True):.3f} docs {tally.rate('document'):.3f} turns {tally.rate('turn'):.3f}", flush=True)
                 if args.misses:
                     for chat, turn, q in tally.missed:
                         print('   ', chat.family, turn, len(chat.messages), q, '|', chat.messages[turn-1]['content'][-90:] if chat.messages[turn-1]['role']=='user' else '(tool)')

@@ -38,26 +38,17 @@ class Policy(Protocol):
         ...
 
 
-class Unlimited:
-    """As if the window had no end: what the mean context is compared with."""
+class NoPolicy:
+    """Refuses what does not fit."""
 
-    def __init__(self, renderer: PromptRenderer, name: str = "unlimited window") -> None:
-        self.name = name
+    name = "no policy"
+
+    def __init__(self, renderer: PromptRenderer) -> None:
         self._renderer = renderer
 
     def prompt(self, conversation: Conversation, room: int) -> Sent | None:
-        return Sent(self._renderer.render(conversation, tenant=""), cut=0)
-
-
-class NoPolicy(Unlimited):
-    """Refuses what does not fit."""
-
-    def __init__(self, renderer: PromptRenderer) -> None:
-        super().__init__(renderer, "no policy")
-
-    def prompt(self, conversation: Conversation, room: int) -> Sent | None:
-        sent = super().prompt(conversation, room)
-        return sent if sent is not None and len(sent.prompt.token_ids) <= room else None
+        prompt = self._renderer.render(conversation, tenant="")
+        return Sent(prompt, cut=0) if len(prompt.token_ids) <= room else None
 
 
 class _Dropping:
@@ -165,7 +156,6 @@ def policies(renderer: PromptRenderer) -> list[Policy]:
     """Give all rows of the table."""
     alone = ContextPolicy(document_tokens=_NEVER, passage_share=0.0, summary="off")
     return [
-        Unlimited(renderer),
         NoPolicy(renderer),
         SlidingWindow(renderer),
         MiddleOut(renderer),

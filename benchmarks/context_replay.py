@@ -12,6 +12,7 @@ from benchmarks.context_chats import Chat, Question
 from benchmarks.context_policies import Policy, Sent
 from gateway.chat_request import conversation_of
 from gateway.conversation import Conversation
+from gateway.rendering import PromptRenderer
 from gateway.tokenizer import TokenArray, Tokenizer
 from prefixcache.hashing import namespace
 from prefixcache.interface import PrefixCacheConfig, Prompt, Scope
@@ -46,6 +47,8 @@ class Tally:
 
     num_requests: int = 0
     num_refused: int = 0
+    whole_tokens: int = 0
+    """Of all histories as they came: prompts if the window had no end."""
     prompt_tokens: int = 0
     hit_tokens: int = 0
     hit_tokens_small: int = 0
@@ -68,9 +71,10 @@ class Tally:
         return self.prompt_tokens - self.hit_tokens_small
 
     @property
-    def mean_context(self) -> float:
-        """Tokens of a prompt that was not refused."""
-        return self.prompt_tokens / max(1, self.num_requests - self.num_refused)
+    def context_share(self) -> float:
+        """Mean length of the prompts, of the mean length of all histories."""
+        mean = self.prompt_tokens / max(1, self.num_requests - self.num_refused)
+        return mean * self.num_requests / max(1, self.whole_tokens)
 
     def rate(self, kind: str, *, is_late: bool | None = None) -> float:
         """Share of questions of a kind whose answer is in the prompt; a refused request has none."""
@@ -83,14 +87,18 @@ class Replay:
 
     Args:
         policy: makes the prompts.
+        renderer: of the same model.
         tokenizer: of the same model.
         room: most tokens of a prompt.
         num_blocks: of the small pool.
     """
 
-    def __init__(self, policy: Policy, tokenizer: Tokenizer, *, room: int, num_blocks: int) -> None:
+    def __init__(
+        self, policy: Policy, renderer: PromptRenderer, tokenizer: Tokenizer, *, room: int, num_blocks: int
+    ) -> None:
         self.tally = Tally()
         self._policy = policy
+        self._renderer = renderer
         self._tokenizer = tokenizer
         self._room = room
         self._pools = [_pool(_UNLIMITED), _pool(num_blocks)]
@@ -103,6 +111,7 @@ class Replay:
             messages = chat.messages[: turn + 1]
             conversation = conversation_of({"model": "benchmark", "messages": messages})
             asked = Conversation(conversation.messages[:-1], (), conversation.fields)
+            self.tally.whole_tokens += len(self._renderer.render(asked, tenant="").token_ids)
             sent = self._policy.prompt(asked, self._room)
             self._judge(chat, turn, sent)
             if sent is not None:
@@ -126,6 +135,8 @@ class Replay:
         hits = [_serve(pool, token_ids, answer_ids) for pool in self._pools]
         self.tally.hit_tokens += hits[0]
         self.tally.hit_tokens_small += hits[1]
+        if sent.cut is None:
+            return
         cut, before = self._last.get(number, (sent.cut, []))
         digests = _digests(token_ids)
         if cut != sent.cut:
