@@ -2,6 +2,7 @@
 
 import { get } from "../api.js";
 import { BlockStrip } from "../block_strip.js";
+import { contextEdits } from "../context_edits.js";
 import { h } from "../dom.js";
 import { explanation } from "../explanation.js";
 import { requestFacts } from "../request_facts.js";
@@ -67,7 +68,7 @@ class RequestView {
     const [request, names] = await Promise.all([this.#row(), tenantNames(this.#ctx)]);
     this.#isLogged = request !== null;
     if (!request) return empty("Not in the log", "A request gets its line when it has ended, and lines are kept for --request-log-days at most.");
-    return [requestFacts(request, names), h("h3", "Where its time went"), timeline(request), h("h3", "Stored content"), storedContent(request)];
+    return [requestFacts(request, names), contextEdits(request.context_management), h("h3", "Where its time went"), timeline(request), h("h3", "Stored content"), storedContent(request)];
   }
 
   /** Its line of the log, asked for once by all parts and again until it is there; null: not yet, or no longer. */
