@@ -42,13 +42,14 @@ export function setContextPolicy({ name, params }, mode, notes = []) {
 
 function paramField(key, { preset, label, means, choices }, value) {
   const attributes = { id: `param-${key}`, name: key };
+  const hint = [h("code", key), `: ${means}`];
   if (choices) {
     const options = choices.map((choice) => h("option", { value: choice, selected: choice === (value ?? preset) }, choice));
-    return field(label, h("select", attributes, options), means);
+    return field(label, h("select", attributes, options), hint);
   }
   const isNumber = typeof preset === "number";
   const control = h("input", { ...attributes, type: isNumber ? "number" : "text", step: isNumber ? "any" : null, value: value?.toString() ?? "", placeholder: isNumber ? preset : "none", autocomplete: "off" });
-  return field(label, control, means);
+  return field(label, control, hint);
 }
 
 /** What was typed; what was left empty is as it is when nothing is chosen. */

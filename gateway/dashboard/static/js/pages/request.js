@@ -114,7 +114,7 @@ class RequestView {
       return empty("Nothing to compare", error.message);
     }
     const { rules, diff } = answer;
-    if (!diff) return empty("Nothing was changed", "By the rules that are in force now, the conversation came in canonical form.");
+    if (!diff) return empty("Nothing was changed", `By the rules that are in force now, the conversation came in canonical form.${request?.context_management?.applied_edits.length ? " What the context policy did to it stands above." : ""}`);
     return [h("p", "From the form in which it came to the canonical one, by the rules that are in force now: ", rules.map((rule, index) => [index ? ", " : "", h("code", rule)]), "."), diffView(diff)];
   }
 
