@@ -5,8 +5,10 @@ Pure but for the clock that a template may read; long prompts take the same way 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from gateway.accounting.accounting import Origin
 from gateway.auth import Identity
@@ -14,10 +16,11 @@ from gateway.backends.base import GenerationRequest, ModelInfo, Sampling
 from gateway.backends.control import HashedPrompt
 from gateway.canonical import Canonical, canonical_form
 from gateway.chat_request import ChatRequest, PromptReference
-from gateway.context.editor import ContextEditor, room_of
+from gateway.context.editor import ContextEditor, room_of, rooms_of
 from gateway.context.estimate import estimated_tokens
 from gateway.context.fitting import Fitted
 from gateway.context.policy import ContextPolicy
+from gateway.context.report import ContextReport
 from gateway.context.rule import NAME as CONTEXT_POLICY
 from gateway.context.rule import context_policy_in
 from gateway.conversation import Conversation
@@ -38,11 +41,6 @@ from gateway.threads import PromptThreads
 from gateway.tokenizer import TokenArray
 from gateway.tools.reading import AnswerForm, Reading
 
-_NUM_ATTEMPTS = 3
-"""At a context that fits; more than one where tokens were estimated too low."""
-_TIGHTER = 0.75
-"""The part of the room that the next attempt has."""
-
 
 @dataclass(frozen=True, slots=True)
 class PreparedPrompt:
@@ -62,8 +60,8 @@ class PreparedPrompt:
     """What is to be found in the answer beside text; None: nothing."""
     retained: Sequence[RetainedPrompt] = ()
     """What its sender wants kept."""
-    fitted: Fitted | None = None
-    """What the context policy left of a long chat; None: all of it."""
+    context: ContextReport | None = None
+    """What the context policy did; None: it is off."""
     more: tuple[GenerationRequest, ...] = ()
     """For the further prompts of the same body, which differ in their tokens alone."""
 
@@ -92,7 +90,7 @@ class PreparedPrompt:
     def fired_rules(self) -> tuple[str, ...]:
         """Names of the rules that changed something, in order."""
         fired = self.origin.normalized.fired if self.origin else ()
-        return (*fired, CONTEXT_POLICY) if self.fitted else fired
+        return (*fired, CONTEXT_POLICY) if self.context and self.context.is_applied else fired
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,25 +151,40 @@ class Ingress:
         if named is None and self._prompts is not None:
             self._prompts.see(conversation, canonical.conversation, identity)
         asked = _Asked(request_id, chat, identity, model, num_bytes)
-        policy = context_policy_in(rules)
-        made = await (self._made(asked, canonical) if policy is None else self._cut(asked, canonical, policy))
+        if (policy := context_policy_in(rules)) is not None:
+            made = await self._cut(asked, canonical, policy)
+        else:
+            made = await self._made(asked, canonical)
+            if (policy := context_policy_in(rules, Mode.AUDIT)) is not None:
+                made = await self._audited(asked, canonical, policy, made)
         return made if named is None else replace(made, prompt_id=named.prompt.id)
 
     async def _cut(self, asked: _Asked, canonical: Canonical, policy: ContextPolicy) -> PreparedPrompt:
         """Prepare what the policy leaves of a chat; where tokens were estimated too low, once more in less room."""
-        room = room_of(asked.model.max_model_len, asked.chat.max_tokens)
-        for attempt in range(1, _NUM_ATTEMPTS + 1):
-            arguments = (canonical.conversation, policy, room, asked.identity.scope)
-            fitted = await self._threads.run(asked.num_bytes, self._editor.edit, *arguments)
+        seconds = 0.0
+        for room, is_last in rooms_of(asked.model.max_model_len, asked.chat.max_tokens):
+            edit = partial(self._editor.edit, canonical.conversation, policy, room, asked.identity.scope)
+            fitted, took = await self._threads.run(asked.num_bytes, _timed, edit)
+            seconds += took
             try:
                 made = await self._made(asked, canonical.fitted(fitted))
             except ContextLengthError:
-                if attempt == _NUM_ATTEMPTS:
+                if is_last:
                     raise
-                room = int(_TIGHTER * room)
             else:
-                return replace(made, fitted=fitted if fitted.edits else None)
+                num_tokens = len(made.request.token_ids)
+                return replace(made, context=ContextReport.of(Mode.ON, fitted, num_tokens, seconds))
         raise AssertionError("unreachable")
+
+    async def _audited(
+        self, asked: _Asked, canonical: Canonical, policy: ContextPolicy, made: PreparedPrompt
+    ) -> PreparedPrompt:
+        """Tell of a prompt that is sent whole what the policy would do to it."""
+        room = room_of(asked.model.max_model_len, asked.chat.max_tokens)
+        audit = partial(self._editor.audit, canonical.conversation, policy, room)
+        fitted, seconds = await self._threads.run(asked.num_bytes, _timed, audit)
+        num_tokens = len(made.request.token_ids)
+        return replace(made, context=ContextReport.of(Mode.AUDIT, fitted, num_tokens, seconds))
 
     async def _made(self, asked: _Asked, canonical: Canonical) -> PreparedPrompt:
         num_bytes, identity, longest = asked.num_bytes, asked.identity, asked.model.max_model_len
@@ -323,6 +336,12 @@ class Ingress:
         return self._hasher.prompt(
             rendered.token_ids, identity=identity, model=model, num_public_tokens=num_public_tokens
         )
+
+
+def _timed(work: Callable[[], Fitted]) -> tuple[Fitted, float]:
+    """Say how many seconds it took."""
+    began = time.perf_counter()
+    return work(), time.perf_counter() - began
 
 
 def _narrowed(identity: Identity, chat: ChatRequest, rules: RuleSet) -> Identity:
