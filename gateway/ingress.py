@@ -83,8 +83,8 @@ class PreparedPrompt:
     @property
     def cut_tokens(self) -> int | None:
         """By estimate: left out by the context policy, which cut the chat at this very request; None: it did not."""
-        fitted = self.fitted
-        return fitted.tokens_before - fitted.tokens_after if fitted and fitted.is_new_cut else None
+        report = self.context
+        return report.cleared_tokens if report and report.is_applied and report.is_new_cut else None
 
     @property
     def fired_rules(self) -> tuple[str, ...]:
