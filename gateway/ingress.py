@@ -29,7 +29,7 @@ from gateway.normalize.registry import RuleSet
 from gateway.normalize.relocate_volatile import has_place_for_values
 from gateway.normalize.rule import Mode
 from gateway.prefix import PrefixHasher
-from gateway.prompts.documents import with_documents
+from gateway.prompts.documents import joined_head, with_documents
 from gateway.prompts.registered import RegisteredPrompts, RegisteredVersion
 from gateway.prompts.registry import PromptRegistry
 from gateway.rendering import PromptRenderer, RenderedPrompt, WrittenPrompt
@@ -159,6 +159,7 @@ class Ingress:
         asked = _Asked(request_id, chat, identity, model, num_bytes)
         policy = context_policy_in(rules)
         try:
+            await self._join(documented.public_head(named), asked)
             made = await (self._made(asked, canonical) if policy is None else self._cut(asked, canonical, policy))
         except ContextLengthError as error:
             raise documented.too_long(error) from error
@@ -233,6 +234,15 @@ class Ingress:
 
     def _named(self, reference: PromptReference, identity: Identity) -> RegisteredVersion:
         return self._registered.find(reference, identity.tenant)
+
+    async def _join(self, entries: Sequence[RegisteredVersion], asked: _Asked) -> None:
+        """See to it that tenants share what stands at the start of their prompts, where that is several public texts."""
+        registered, num_bytes = self._registered, asked.num_bytes
+        if registered.may_join(entries):
+            arguments = (entries, self._renderer, asked.model.max_model_len)
+            registered.join(
+                entries, await self._threads.run(num_bytes, joined_head, *arguments, num_new_chars=num_bytes)
+            )
 
     @property
     def _registered(self) -> RegisteredPrompts:
