@@ -5,8 +5,10 @@ Pure but for the clock that a template may read; long prompts take the same way 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from gateway.accounting.accounting import Origin
 from gateway.auth import Identity
@@ -14,10 +16,11 @@ from gateway.backends.base import GenerationRequest, ModelInfo, Sampling
 from gateway.backends.control import HashedPrompt
 from gateway.canonical import Canonical, canonical_form
 from gateway.chat_request import ChatRequest, PromptReference
-from gateway.context.editor import ContextEditor, room_of
+from gateway.context.editor import ContextEditor, room_of, rooms_of
 from gateway.context.estimate import estimated_tokens
 from gateway.context.fitting import Fitted
 from gateway.context.policy import ContextPolicy
+from gateway.context.report import ContextReport
 from gateway.context.rule import NAME as CONTEXT_POLICY
 from gateway.context.rule import context_policy_in
 from gateway.conversation import Conversation
@@ -33,15 +36,10 @@ from gateway.prompts.documents import joined_head, with_documents
 from gateway.prompts.registered import RegisteredPrompts, RegisteredVersion
 from gateway.prompts.registry import PromptRegistry
 from gateway.rendering import PromptRenderer, RenderedPrompt, WrittenPrompt
-from gateway.retention_hints import RetainedPrompt
+from gateway.retention_hints import RetainedPrompt, retained_of
 from gateway.threads import PromptThreads
 from gateway.tokenizer import TokenArray
 from gateway.tools.reading import AnswerForm, Reading
-
-_NUM_ATTEMPTS = 3
-"""At a context that fits; more than one where tokens were estimated too low."""
-_TIGHTER = 0.75
-"""The part of the room that the next attempt has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +60,8 @@ class PreparedPrompt:
     """What is to be found in the answer beside text; None: nothing."""
     retained: Sequence[RetainedPrompt] = ()
     """What its sender wants kept."""
-    fitted: Fitted | None = None
-    """What the context policy left of a long chat; None: all of it."""
+    context: ContextReport | None = None
+    """What the context policy did; None: it is off."""
     more: tuple[GenerationRequest, ...] = ()
     """For the further prompts of the same body, which differ in their tokens alone."""
 
@@ -85,14 +83,15 @@ class PreparedPrompt:
     @property
     def cut_tokens(self) -> int | None:
         """By estimate: left out by the context policy, which cut the chat at this very request; None: it did not."""
-        fitted = self.fitted
-        return fitted.tokens_before - fitted.tokens_after if fitted and fitted.is_new_cut else None
+        if self.context is None or not (self.context.is_applied and self.context.is_new_cut):
+            return None
+        return self.context.original_tokens - self.context.tokens
 
     @property
     def fired_rules(self) -> tuple[str, ...]:
         """Names of the rules that changed something, in order."""
         fired = self.origin.normalized.fired if self.origin else ()
-        return (*fired, CONTEXT_POLICY) if self.fitted else fired
+        return (*fired, CONTEXT_POLICY) if self.context and self.context.is_applied else fired
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,29 +156,47 @@ class Ingress:
         if is_as_sent and self._prompts is not None:
             self._prompts.see(conversation, canonical.conversation, identity)
         asked = _Asked(request_id, chat, identity, model, num_bytes)
-        policy = context_policy_in(rules)
         try:
             await self._join(documented.public_head(named), asked)
-            made = await (self._made(asked, canonical) if policy is None else self._cut(asked, canonical, policy))
+            made = await self._made_by_policy(asked, canonical, rules)
         except ContextLengthError as error:
             raise documented.too_long(error) from error
         return made if named is None else replace(made, prompt_id=named.prompt.id)
 
+    async def _made_by_policy(self, asked: _Asked, canonical: Canonical, rules: RuleSet) -> PreparedPrompt:
+        """Prepare all of a chat, or what the context policy leaves of it."""
+        if (policy := context_policy_in(rules)) is not None:
+            return await self._cut(asked, canonical, policy)
+        made = await self._made(asked, canonical)
+        policy = context_policy_in(rules, Mode.AUDIT)
+        return made if policy is None else await self._audited(asked, canonical, policy, made)
+
     async def _cut(self, asked: _Asked, canonical: Canonical, policy: ContextPolicy) -> PreparedPrompt:
         """Prepare what the policy leaves of a chat; where tokens were estimated too low, once more in less room."""
-        room = room_of(asked.model.max_model_len, asked.chat.max_tokens)
-        for attempt in range(1, _NUM_ATTEMPTS + 1):
-            arguments = (canonical.conversation, policy, room, asked.identity.scope)
-            fitted = await self._threads.run(asked.num_bytes, self._editor.edit, *arguments)
+        seconds = 0.0
+        for room, is_last in rooms_of(asked.model.max_model_len, asked.chat.max_tokens):
+            edit = partial(self._editor.edit, canonical.conversation, policy, room, asked.identity.scope)
+            fitted, took = await self._threads.run(asked.num_bytes, _timed, edit)
+            seconds += took
             try:
                 made = await self._made(asked, canonical.fitted(fitted))
             except ContextLengthError:
-                if attempt == _NUM_ATTEMPTS:
+                if is_last:
                     raise
-                room = int(_TIGHTER * room)
             else:
-                return replace(made, fitted=fitted if fitted.edits else None)
+                num_tokens = len(made.request.token_ids)
+                return replace(made, context=ContextReport.of(Mode.ON, fitted, num_tokens, seconds))
         raise AssertionError("unreachable")
+
+    async def _audited(
+        self, asked: _Asked, canonical: Canonical, policy: ContextPolicy, made: PreparedPrompt
+    ) -> PreparedPrompt:
+        """Tell of a prompt that is sent whole what the policy would do to it."""
+        room = room_of(asked.model.max_model_len, asked.chat.max_tokens)
+        audit = partial(self._editor.audit, canonical.conversation, policy, room)
+        fitted, seconds = await self._threads.run(asked.num_bytes, _timed, audit)
+        num_tokens = len(made.request.token_ids)
+        return replace(made, context=ContextReport.of(Mode.AUDIT, fitted, num_tokens, seconds))
 
     async def _made(self, asked: _Asked, canonical: Canonical) -> PreparedPrompt:
         num_bytes, identity, longest = asked.num_bytes, asked.identity, asked.model.max_model_len
@@ -262,13 +279,7 @@ class Ingress:
         if reading is not None and (structure := reading.structure) is not None:
             sampling = replace(request.sampling, grammar=structure.grammar, grammar_field=structure.field)
             request = replace(request, sampling=sampling)
-        retained = [
-            RetainedPrompt(
-                _leading(request, rendered, conversation, model.block_size) if hint.is_of_head else request,
-                hint.seconds,
-            )
-            for hint in chat.retention
-        ]
+        retained = retained_of(chat.retention, request, rendered, conversation, model.block_size)
         return PreparedPrompt(
             request, identity, canonical.origin, rendered, prompt_id, canonical.next_turn, reading, retained
         )
@@ -348,19 +359,16 @@ class Ingress:
         )
 
 
+def _timed(work: Callable[[], Fitted]) -> tuple[Fitted, float]:
+    """Say how many seconds it took."""
+    began = time.perf_counter()
+    return work(), time.perf_counter() - began
+
+
 def _narrowed(identity: Identity, chat: ChatRequest, rules: RuleSet) -> Identity:
     """Give a client the cache of its own that it asks for, where the operator has switched off that this is dropped."""
     is_honoured = chat.cache_salt is not None and rules.mode_of("overwrite_client_salt") is Mode.OFF
     return replace(identity, salt=chat.cache_salt) if is_honoured else identity
-
-
-def _leading(
-    request: GenerationRequest, rendered: RenderedPrompt, conversation: Conversation, block_size: int
-) -> HashedPrompt:
-    """Give the full blocks before the first turn."""
-    first = f"messages[{conversation.num_head_messages}]"
-    starts = (region.start for region in rendered.regions if region.owner.partition(".")[0] == first)
-    return request.leading(next(starts, 0) // block_size, block_size)
 
 
 def _fit(num_prompt_tokens: int, chat: ChatRequest, field: str, max_model_len: int) -> int:
