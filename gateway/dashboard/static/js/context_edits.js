@@ -15,10 +15,10 @@ export function contextEdits(context) {
   const tokens = [figure(`${PATH}.original_input_tokens`, before, count), " tokens"];
   const heading = h("h3", isAudit ? "What would have been left out" : "What was left out to make it fit");
   if (!edits.length) return [heading, h("p", "Nothing: with ", tokens, " it fits.")];
-  const would = isAudit ? " would have been sent" : " were sent";
+  const sent = isAudit ? " would have been sent." : " were sent. The same is left out of the next requests of the chat, until it is cut again.";
   return [
     heading,
-    h("p", "Of about ", tokens, " ", figure(`${PATH}.input_tokens`, after, count), `${would}. The same is left out of the next requests of the chat, until it is cut again.`),
+    h("p", "Of about ", tokens, " ", figure(`${PATH}.input_tokens`, after, count), sent),
     table({ caption: "Edits of the context policy", columns: COLUMNS, rows: edits.map((edit, index) => ({ ...edit, index })) }),
   ];
 }
