@@ -24,10 +24,9 @@ export function contextEdits(context) {
 }
 
 const COLUMNS = [
-  { title: "What", cell: ({ type }) => editWord(type) },
+  { title: "What", cell: (edit) => [editWord(edit.type), h("span.hint.below", editMeaning(edit))] },
   { title: "How many", isNumber: true, cell: (edit) => figure(`${PATH}.applied_edits.${edit.index}.count`, edit.count, count) },
   { title: "Tokens", isNumber: true, hint: "of the prompt: how many fewer, or more, by estimate", cell: (edit) => figure(`${PATH}.applied_edits.${edit.index}.cleared_input_tokens`, edit.cleared_input_tokens, fewer) },
-  { title: "How", cell: editMeaning },
 ];
 
 /** 5,120 fewer, 300 more */
