@@ -32,7 +32,7 @@ from gateway.normalize.registry import RuleSet
 from gateway.normalize.relocate_volatile import has_place_for_values
 from gateway.normalize.rule import Mode
 from gateway.prefix import PrefixHasher
-from gateway.prompts.matching import HeadIndex
+from gateway.prompts.documents import with_documents
 from gateway.prompts.registered import RegisteredPrompts, RegisteredVersion
 from gateway.prompts.registry import PromptRegistry
 from gateway.rendering import PromptRenderer, RenderedPrompt, WrittenPrompt
@@ -81,6 +81,13 @@ class PreparedPrompt:
         return sum(len(part.token_ids) + part.sampling.n * part.sampling.max_tokens for part in self.requests)
 
     @property
+    def cut_tokens(self) -> int | None:
+        """By estimate: left out by the context policy, which cut the chat at this very request; None: it did not."""
+        if self.context is None or not (self.context.is_applied and self.context.is_new_cut):
+            return None
+        return self.context.original_tokens - self.context.tokens
+
+    @property
     def fired_rules(self) -> tuple[str, ...]:
         """Names of the rules that changed something, in order."""
         fired = self.origin.normalized.fired if self.origin else ()
@@ -127,11 +134,13 @@ class Ingress:
         """Prepare one chat that came by a route.
 
         Raises: InvalidRequestError: the template refuses it; ContextLengthError: it does not fit; NotFoundError: it
-        names a prompt that is not registered for this tenant.
+        names a prompt or a document that is not registered for this tenant.
         """
         named = None if chat.prompt is None else self._named(chat.prompt, identity)
-        conversation, num_bytes = chat.conversation, chat.num_body_bytes
-        rules = self._modes.rule_set(identity.tenant, route, named.compiled.choices if named else None)
+        documented = with_documents(chat.conversation, self._registered, identity.tenant)
+        conversation, num_bytes = documented.conversation, chat.num_body_bytes + documented.num_bytes
+        choices = documented.choices | dict(named.compiled.choices if named else {})
+        rules = self._modes.rule_set(identity.tenant, route, choices)
         identity = _narrowed(identity, chat, rules)
         slots: Mapping[str, str] = {}
         if named is not None and chat.prompt is not None:
@@ -139,19 +148,27 @@ class Ingress:
             slots = chat.prompt.variables if moves else {}
             conversation = named.compiled.before(conversation, chat.prompt.variables, open_slots=moves)
             num_bytes += len(named.version.canonical)
+        is_as_sent = named is None and not documented.documents
+        conversation = conversation if is_as_sent else self._renderer.fit_head(conversation)
         self._renderer.check(conversation)
         memory = Recollection(self._memory, identity.scope)
         canonical = await self._threads.run(num_bytes, canonical_form, rules, conversation, memory, slots)
-        if named is None and self._prompts is not None:
+        if is_as_sent and self._prompts is not None:
             self._prompts.see(conversation, canonical.conversation, identity)
         asked = _Asked(request_id, chat, identity, model, num_bytes)
-        if (policy := context_policy_in(rules)) is not None:
-            made = await self._cut(asked, canonical, policy)
-        else:
-            made = await self._made(asked, canonical)
-            if (policy := context_policy_in(rules, Mode.AUDIT)) is not None:
-                made = await self._audited(asked, canonical, policy, made)
+        try:
+            made = await self._made_by_policy(asked, canonical, rules)
+        except ContextLengthError as error:
+            raise documented.too_long(error) from error
         return made if named is None else replace(made, prompt_id=named.prompt.id)
+
+    async def _made_by_policy(self, asked: _Asked, canonical: Canonical, rules: RuleSet) -> PreparedPrompt:
+        """Prepare all of a chat, or what the context policy leaves of it."""
+        if (policy := context_policy_in(rules)) is not None:
+            return await self._cut(asked, canonical, policy)
+        made = await self._made(asked, canonical)
+        policy = context_policy_in(rules, Mode.AUDIT)
+        return made if policy is None else await self._audited(asked, canonical, policy, made)
 
     async def _cut(self, asked: _Asked, canonical: Canonical, policy: ContextPolicy) -> PreparedPrompt:
         """Prepare what the policy leaves of a chat; where tokens were estimated too low, once more in less room."""
@@ -209,10 +226,14 @@ class Ingress:
     ) -> TokenArray:
         """Give the tokens that a chat would be sent with, however many they are.
 
-        Raises: InvalidRequestError: the template refuses it.
+        Raises: InvalidRequestError: the template refuses it; NotFoundError: it names a document that is not registered
+        for this tenant.
         """
+        documented = with_documents(conversation, self._registered, identity.tenant)
+        if documented.documents:
+            conversation, num_bytes = self._renderer.fit_head(documented.conversation), num_bytes + documented.num_bytes
         self._renderer.check(conversation)
-        rules = self._modes.rule_set(identity.tenant, route, None)
+        rules = self._modes.rule_set(identity.tenant, route, documented.choices)
         memory = Recollection(self._memory, identity.scope)
         canonical = await self._threads.run(num_bytes, canonical_form, rules, conversation, memory, {})
         written, num_new = await self._threads.run(num_bytes, self._write, canonical, identity, None)
@@ -228,8 +249,11 @@ class Ingress:
         return self._renderer.tokenize(written, tenant=identity.tenant, spans=canonical.written_ids)
 
     def _named(self, reference: PromptReference, identity: Identity) -> RegisteredVersion:
-        prompts = self._prompts.registered if self._prompts else RegisteredPrompts()
-        return prompts.find(reference, identity.tenant)
+        return self._registered.find(reference, identity.tenant)
+
+    @property
+    def _registered(self) -> RegisteredPrompts:
+        return self._prompts.registered if self._prompts else RegisteredPrompts()
 
     def _prepare(self, asked: _Asked, canonical: Canonical, written: WrittenPrompt) -> PreparedPrompt:
         chat, identity, model = asked.chat, asked.identity, asked.model
@@ -307,7 +331,7 @@ class Ingress:
             num_prompt_logprobs=chat.num_prompt_logprobs,
             n=chat.n,
         )
-        heads = self._prompts.registered.heads if self._prompts else HeadIndex()
+        heads = self._registered.heads
         request = self._hasher.request(
             request_id,
             token_ids,
@@ -325,8 +349,7 @@ class Ingress:
         Raises: InvalidRequestError: the template refuses it; ContextLengthError: it is far too long.
         """
         rendered = self._renderer.render(conversation, tenant=identity.tenant, max_model_len=model.max_model_len)
-        heads = self._prompts.registered.heads if self._prompts else HeadIndex()
-        num_public_tokens = heads.num_public_tokens(rendered.token_ids)
+        num_public_tokens = self._registered.heads.num_public_tokens(rendered.token_ids)
         return self._hasher.prompt(
             rendered.token_ids, identity=identity, model=model, num_public_tokens=num_public_tokens
         )

@@ -339,7 +339,7 @@ class Serving(Generic[RequestT]):
             roles=tuple(roles),
             tool_names=tuple(tool_names),
             rendered=prepared.rendered,
-            cut_tokens=prepared.context.cut_tokens if prepared.context else None,
+            cut_tokens=prepared.cut_tokens,
         )
 
 

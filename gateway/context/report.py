@@ -41,11 +41,6 @@ class ContextReport:
         return self.mode is Mode.ON and bool(self.edits)
 
     @property
-    def cut_tokens(self) -> int | None:
-        """Left out where the chat was cut at this very request; None: it was not."""
-        return self.original_tokens - self.tokens if self.is_applied and self.is_new_cut else None
-
-    @property
     def fields(self) -> Json:
         """Give what is added to a response: nothing where nothing was done to the prompt."""
         return {"context_management": self._printed()} if self.mode is Mode.ON else {}
