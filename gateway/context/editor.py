@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
+from gateway.context.beginnings import Beginnings
 from gateway.context.extract import summarize
 from gateway.context.fitting import Archive, Fitted, Fitter
 from gateway.context.history import History
 from gateway.context.passages import Archive as PassageArchive
 from gateway.context.passages import printed
 from gateway.context.plan import Planner
+from gateway.context.plan_memory import PlanMemory
 from gateway.context.policy import ContextPolicy
-from gateway.context.units import Counter, digests_of
+from gateway.context.units import Counter
 from gateway.conversation import Conversation
 from gateway.normalize.memory import TurnMemory
 
 DEFAULT_ANSWER_TOKENS = 1024
 """Kept free where a request does not say how long its answer may become, and at most an eighth of the window."""
+_NUM_ATTEMPTS = 3
+_TIGHTER = 0.75
+"""The part of the room that the next attempt has."""
 
 
 def room_of(window: int, max_tokens: int | None) -> int:
@@ -30,6 +38,14 @@ def room_of(window: int, max_tokens: int | None) -> int:
         return window - min(DEFAULT_ANSWER_TOKENS, window // 8)
     rounded = 1 << max(0, max_tokens - 1).bit_length()
     return max(1, window - rounded if 2 * rounded <= window else window - max_tokens)
+
+
+def rooms_of(window: int, max_tokens: int | None) -> Iterator[tuple[int, bool]]:
+    """Give the rooms to try, each with whether it is the last: tighter ones where tokens were estimated too low."""
+    room = room_of(window, max_tokens)
+    for attempt in range(1, _NUM_ATTEMPTS + 1):
+        yield room, attempt == _NUM_ATTEMPTS
+        room = int(_TIGHTER * room)
 
 
 class ContextEditor:
@@ -55,16 +71,35 @@ class ContextEditor:
         """
         history = History(conversation, self._count, document_tokens=policy.document_tokens)
         planner = Planner(history, policy, room)
+        beginnings, plans = Beginnings(conversation), PlanMemory(self._memory, scope)
         fitter = Fitter(
             history,
             planner,
-            digests_of(conversation),
+            beginnings,
             self._count,
             build_archive=lambda documents: _Archive(PassageArchive(documents), self._count),
             summarize=lambda texts, budget: summarize(texts, budget, self._count),
             texts=_Texts(self._memory, scope),
         )
-        return fitter.fit(planner.plan())
+        fitted = fitter.fit(planner.plan(plans.recall(history, planner, beginnings)))
+        plans.keep(history, planner, beginnings, fitted.plan)
+        return fitted
+
+    def audit(self, conversation: Conversation, policy: ContextPolicy, room: int) -> Fitted:
+        """Plan what `edit` would leave out, and write no texts; they count with all that they may take."""
+        history = History(conversation, self._count, document_tokens=policy.document_tokens)
+        planner = Planner(history, policy, room)
+        fitter = Fitter(
+            history,
+            planner,
+            Beginnings(conversation),
+            self._count,
+            build_archive=lambda _: _NothingFound(),
+            summarize=lambda *_: "",
+            texts=_NothingKept(),
+        )
+        fitted = fitter.fit(planner.plan())
+        return replace(fitted, tokens_after=min(fitted.tokens_before, planner.size(fitted.plan)))
 
 
 class _Archive(Archive):
@@ -74,6 +109,19 @@ class _Archive(Archive):
 
     def passages(self, question: str, budget: int) -> str:
         return printed(self._archive.best(question, budget, self._count))
+
+
+class _NothingFound(Archive):
+    def passages(self, question: str, budget: int) -> str:  # noqa: ARG002 -- of any
+        return ""
+
+
+class _NothingKept:
+    def find(self, key: bytes) -> str | None:  # noqa: ARG002 -- of any
+        return None
+
+    def keep(self, key: bytes, text: str) -> None:
+        pass
 
 
 class _Texts:

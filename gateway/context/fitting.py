@@ -6,7 +6,7 @@ All texts follow from the history and the plan. Those that take time are remembe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from gateway.context.history import Document, History, Place
@@ -47,11 +47,13 @@ class Edit:
     """One kind of change to what was sent."""
 
     kind: str
-    """`clear_tool_results`, `stub_documents`, `summarize` or `passages`."""
+    """`clear_tool_results`, `stub_documents`, `compress_tool_results`, `summarize` or `passages`."""
     number: int
     """Of results, documents, messages, questions."""
     cleared_tokens: int
     """How many fewer are sent, by estimate; below 0: more."""
+    detail: Mapping[str, str] = field(default_factory=dict)
+    """What else is told of it, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,8 @@ class Fitted:
     """In the order in which they were made; none: it is sent as it came, and is the same object."""
     tokens_before: int
     tokens_after: int
+    is_new_cut: bool
+    """Whether it was cut at this very request: what was sent before does not begin it."""
 
 
 class Fitter:
@@ -72,7 +76,7 @@ class Fitter:
     Args:
         history: measured.
         planner: of the same history.
-        digests: see `digests_of`.
+        digests: see `Beginnings`.
         count: see `Counter`.
         build_archive: of what is left out.
         summarize: what is left out.
@@ -101,9 +105,9 @@ class Fitter:
     def fit(self, plan: Plan) -> Fitted:
         """Make what is sent of a history that is planned to its end."""
         history = self._history
-        before = history.head_tokens + sum(history.sizes[history.num_head :])
+        before = plan.num_tokens
         if not plan.leaves_out:
-            return Fitted(history.conversation, plan, (), before, before)
+            return Fitted(history.conversation, plan, (), before, before, is_new_cut=False)
         units = [] if plan.pinned is None else [history.units[plan.pinned]]
         units += history.units[plan.num_away : plan.num_units]
         passages = self._passages(plan, units)
@@ -113,7 +117,8 @@ class Fitter:
         conversation = replace(history.conversation, messages=(*history.messages[: history.num_head], *messages))
         sent = History(conversation, self._count, document_tokens=history.document_tokens)
         after = sent.head_tokens + sum(sent.sizes[sent.num_head :])
-        return Fitted(conversation, plan, self._edits(plan, passages), before, after)
+        is_new = plan.cut_at == plan.num_units
+        return Fitted(conversation, plan, self._edits(plan, passages), before, after, is_new_cut=is_new)
 
     def _edited(self, unit: Unit, plan: Plan, passages: Mapping[int, str]) -> list[Message]:
         edited = []
