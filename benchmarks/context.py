@@ -20,7 +20,6 @@ from benchmarks.context_chats import Chat, make_chats
 from benchmarks.context_policies import policies
 from benchmarks.context_replay import BLOCK_SIZE, Replay, Tally
 from benchmarks.machine import describe
-from gateway.context.editor import room_of
 from gateway.model_files import ModelFiles
 from gateway.rendering import PromptRenderer
 from gateway.template import ChatTemplate
@@ -50,7 +49,7 @@ def play(number: int, window: int, chats: Sequence[Chat]) -> tuple[str, Tally]:
     renderer, tokenizer = read_model()
     policy = policies(renderer)[number]
     num_blocks = len(chats) * window // 2 // BLOCK_SIZE
-    return policy.name, Replay(policy, renderer, tokenizer, room=room_of(window, None), num_blocks=num_blocks).play(chats)
+    return policy.name, Replay(policy, renderer, tokenizer, window=window, num_blocks=num_blocks).play(chats)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

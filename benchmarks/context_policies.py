@@ -6,17 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from gateway.context.editor import ContextEditor
+from gateway.context.editor import ContextEditor, room_of, rooms_of
 from gateway.context.estimate import estimated_tokens
 from gateway.context.policy import ContextPolicy
-from gateway.context.units import Unit, units_of
+from gateway.context.units import Unit, borders_of, units_of
 from gateway.conversation import Conversation, Message
 from gateway.normalize.memory import TurnMemory
 from gateway.rendering import PromptRenderer, RenderedPrompt
 
 _NEVER = 2**31 - 1
-_NUM_ATTEMPTS, _TIGHTER = 3, 0.75
-"""As the gateway's ingress, where tokens were estimated too low."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +31,8 @@ class Policy(Protocol):
 
     name: str
 
-    def prompt(self, conversation: Conversation, room: int) -> Sent | None:
-        """Make what is sent, of at most `room` tokens; None: the request is refused."""
+    def prompt(self, conversation: Conversation, window: int) -> Sent | None:
+        """Make what is sent where prompt and answer have a window of so many tokens; None: the request is refused."""
         ...
 
 
@@ -46,9 +44,9 @@ class NoPolicy:
     def __init__(self, renderer: PromptRenderer) -> None:
         self._renderer = renderer
 
-    def prompt(self, conversation: Conversation, room: int) -> Sent | None:
+    def prompt(self, conversation: Conversation, window: int) -> Sent | None:
         prompt = self._renderer.render(conversation, tenant="")
-        return Sent(prompt, cut=0) if len(prompt.token_ids) <= room else None
+        return Sent(prompt, cut=0) if len(prompt.token_ids) <= room_of(window, None) else None
 
 
 class _Dropping:
@@ -58,12 +56,12 @@ class _Dropping:
 
     def __init__(self, renderer: PromptRenderer) -> None:
         self._renderer = renderer
-        self._sizes: dict[tuple[str, str], int] = {}
+        self._sizes: dict[str, int] = {}
 
-    def prompt(self, conversation: Conversation, room: int) -> Sent | None:
+    def prompt(self, conversation: Conversation, window: int) -> Sent | None:
         head = conversation.messages[: conversation.num_head_messages]
-        units = units_of(conversation.messages, len(head))
-        spare = 0
+        units = units_of(conversation.messages, borders_of(conversation.messages, len(head)))
+        room, spare = room_of(window, None), 0
         while (kept := self._kept(units, room - spare - sum(map(self._size, head)))) is not None:
             messages = (*head, *(message for unit in kept for message in unit.messages))
             prompt = self._renderer.render(replace(conversation, messages=messages), tenant="")
@@ -77,7 +75,7 @@ class _Dropping:
 
     def _size(self, message: Message) -> int:
         """Exact but for what the template writes once."""
-        key = message.role, str(message.content)
+        key = repr(message)
         if key not in self._sizes:
             one = self._renderer.render(Conversation((message,)), tenant="")
             two = self._renderer.render(Conversation((message, message)), tenant="")
@@ -141,14 +139,12 @@ class Ours:
         self._policy = policy
         self._editor = ContextEditor(estimated_tokens, TurnMemory())
 
-    def prompt(self, conversation: Conversation, room: int) -> Sent | None:
-        tried = room
-        for _ in range(_NUM_ATTEMPTS):
+    def prompt(self, conversation: Conversation, window: int) -> Sent | None:
+        for tried, _ in rooms_of(window, None):
             fitted = self._editor.edit(conversation, self._policy, tried, "benchmark")
             prompt = self._renderer.render(fitted.conversation, tenant="")
-            if len(prompt.token_ids) <= room:
+            if len(prompt.token_ids) <= room_of(window, None):
                 return Sent(prompt, cut=(tried, fitted.plan.cut_at))
-            tried = int(_TIGHTER * tried)
         return None
 
 

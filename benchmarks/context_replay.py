@@ -89,18 +89,18 @@ class Replay:
         policy: makes the prompts.
         renderer: of the same model.
         tokenizer: of the same model.
-        room: most tokens of a prompt.
+        window: tokens of a prompt and its answer.
         num_blocks: of the small pool.
     """
 
     def __init__(
-        self, policy: Policy, renderer: PromptRenderer, tokenizer: Tokenizer, *, room: int, num_blocks: int
+        self, policy: Policy, renderer: PromptRenderer, tokenizer: Tokenizer, *, window: int, num_blocks: int
     ) -> None:
         self.tally = Tally()
         self._policy = policy
         self._renderer = renderer
         self._tokenizer = tokenizer
-        self._room = room
+        self._window = window
         self._pools = [_pool(_UNLIMITED), _pool(num_blocks)]
         self._last: dict[int, tuple[object, list[bytes]]] = {}
         """By chat: the last cut, and the digests of the last prompt's blocks."""
@@ -112,7 +112,7 @@ class Replay:
             conversation = conversation_of({"model": "benchmark", "messages": messages})
             asked = Conversation(conversation.messages[:-1], (), conversation.fields)
             self.tally.whole_tokens += len(self._renderer.render(asked, tenant="").token_ids)
-            sent = self._policy.prompt(asked, self._room)
+            sent = self._policy.prompt(asked, self._window)
             self._judge(chat, turn, sent)
             if sent is not None:
                 self._serve(number, sent, str(conversation.messages[-1].content))

@@ -7,6 +7,7 @@ import re
 _MAX_QUESTION_CHARS = 1000
 """Of what stands before a document, and of what stands behind it."""
 _PARAGRAPHS = re.compile(r"\n[ \t]*\n\s*")
+_ASKS = re.compile(r"[?？؟]")
 _SENTENCE_ENDS = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
 
 
@@ -26,3 +27,10 @@ def document_span(text: str) -> tuple[int, int]:
     start = max((cut for cut in cuts if cut <= _MAX_QUESTION_CHARS), default=0)
     stop = min((cut for cut in cuts if len(text) - cut <= _MAX_QUESTION_CHARS), default=len(text))
     return (start, stop) if start < stop else (0, 0)
+
+
+def asked_in(text: str) -> str:
+    """Leave the paragraphs that ask, and the first and the last one: what stands between is what is asked about."""
+    paragraphs = _PARAGRAPHS.split(text.strip())
+    between = filter(_ASKS.search, paragraphs[1:-1])
+    return "\n\n".join([paragraphs[0], *between, *paragraphs[1:][-1:]])

@@ -159,8 +159,7 @@ class Fitter:
             text = self._texts.find(key)
             if text is None:
                 archive = archive or self._build_archive(self._left_out(plan))
-                question = "\n".join(texts_of(self._content(unit.start, unit.messages[0], plan)))
-                text = archive.passages(question, self._planner.passage_tokens)
+                text = archive.passages(self._history.question_of(unit.start), self._planner.passage_tokens)
                 self._texts.keep(key, text)
             if text:
                 found[unit.start] = text
