@@ -5,7 +5,7 @@ Pure but for the clock that a template may read; long prompts take the same way 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gateway.accounting.accounting import Origin
@@ -34,6 +34,7 @@ from gateway.prompts.registered import RegisteredPrompts, RegisteredVersion
 from gateway.prompts.registry import PromptRegistry
 from gateway.rendering import PromptRenderer, RenderedPrompt, WrittenPrompt
 from gateway.retention_hints import RetainedPrompt
+from gateway.summary_calls import SummaryCalls
 from gateway.threads import PromptThreads
 from gateway.tokenizer import TokenArray
 from gateway.tools.reading import AnswerForm, Reading
@@ -64,6 +65,8 @@ class PreparedPrompt:
     """What its sender wants kept."""
     fitted: Fitted | None = None
     """What the context policy left of a long chat; None: all of it."""
+    num_summary_tokens: int = 0
+    """Used already, to let the model write a summary: of the prompt and of the answer."""
     more: tuple[GenerationRequest, ...] = ()
     """For the further prompts of the same body, which differ in their tokens alone."""
 
@@ -113,6 +116,7 @@ class Ingress:
         memory: TurnMemory | None = None,
         form: AnswerForm = AnswerForm(),  # noqa: B008 -- frozen
         editor: ContextEditor | None = None,
+        summaries: SummaryCalls | None = None,
     ) -> None:
         self._modes = modes
         self._renderer = renderer
@@ -122,6 +126,7 @@ class Ingress:
         self._memory = memory or TurnMemory()
         self._form = form
         self._editor = editor or ContextEditor(estimated_tokens, self._memory)
+        self._summaries = summaries
 
     async def prepare(
         self, request_id: str, chat: ChatRequest, *, route: str, identity: Identity, model: ModelInfo
@@ -154,18 +159,37 @@ class Ingress:
     async def _cut(self, asked: _Asked, canonical: Canonical, policy: ContextPolicy) -> PreparedPrompt:
         """Prepare what the policy leaves of a chat; where tokens were estimated too low, once more in less room."""
         room = room_of(asked.model.max_model_len, asked.chat.max_tokens)
+        num_summary_tokens = 0
         for attempt in range(1, _NUM_ATTEMPTS + 1):
-            arguments = (canonical.conversation, policy, room, asked.identity.scope)
-            fitted = await self._threads.run(asked.num_bytes, self._editor.edit, *arguments)
+            fitted, num_tokens = await self._fitted(asked, canonical, policy, room)
+            num_summary_tokens += num_tokens
             try:
-                made = await self._made(asked, canonical.fitted(fitted))
+                made = await self._made(asked, canonical.sent_as(fitted.conversation))
             except ContextLengthError:
                 if attempt == _NUM_ATTEMPTS:
                     raise
                 room = int(_TIGHTER * room)
             else:
-                return replace(made, fitted=fitted if fitted.edits else None)
+                return replace(made, fitted=fitted if fitted.edits else None, num_summary_tokens=num_summary_tokens)
         raise AssertionError("unreachable")
+
+    async def _fitted(
+        self, asked: _Asked, canonical: Canonical, policy: ContextPolicy, room: int
+    ) -> tuple[Fitted, int]:
+        """Cut a chat where it is too long; tell how many tokens the model took to write a summary, where it did."""
+        arguments = (canonical.conversation, policy, room, asked.identity.scope)
+        if self._summaries is None:
+            return await self._threads.run(asked.num_bytes, self._editor.edit, *arguments), 0
+        fitted = await self._threads.run(asked.num_bytes, self._editor.begin, *arguments)
+        if isinstance(fitted, Fitted):
+            return fitted, 0
+
+        def prepare(chat: ChatRequest) -> Awaitable[PreparedPrompt]:
+            between = replace(asked, request_id=f"{asked.request_id}-summary", chat=chat)
+            return self._made(between, canonical.sent_as(chat.conversation))
+
+        summary, num_tokens = await self._summaries.write(fitted, asked.chat, prepare)
+        return await self._threads.run(asked.num_bytes, fitted.finish, summary), num_tokens
 
     async def _made(self, asked: _Asked, canonical: Canonical) -> PreparedPrompt:
         num_bytes, identity, longest = asked.num_bytes, asked.identity, asked.model.max_model_len

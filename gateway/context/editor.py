@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
+from gateway.context.asking import asked_for_summary, usable_summary
 from gateway.context.extract import summarize
 from gateway.context.fitting import Archive, Fitted, Fitter
 from gateway.context.history import History
 from gateway.context.passages import Archive as PassageArchive
 from gateway.context.passages import printed
-from gateway.context.plan import Planner
+from gateway.context.plan import Plan, Planner
 from gateway.context.policy import ContextPolicy
+from gateway.context.summary import Lacks, Summary
 from gateway.context.units import Counter, digests_of
 from gateway.conversation import Conversation
 from gateway.normalize.memory import TurnMemory
@@ -45,7 +50,7 @@ class ContextEditor:
         self._memory = memory
 
     def edit(self, conversation: Conversation, policy: ContextPolicy, room: int, scope: str) -> Fitted:
-        """Cut a chat where it is too long.
+        """Cut a chat where it is too long; quotes stand in for a summary that the model has yet to write.
 
         Args:
             conversation: in canonical form.
@@ -53,6 +58,27 @@ class ContextEditor:
             room: see `room_of`.
             scope: whose it is.
         """
+        fitter, plan = self._planned(conversation, policy, room, scope)
+        return fitter.fit(plan)
+
+    def begin(self, conversation: Conversation, policy: ContextPolicy, room: int, scope: str) -> Fitted | Lacks:
+        """Do as `edit` does, but stop where the model is to write a summary first."""
+        fitter, plan = self._planned(conversation, policy, room, scope)
+        if policy.summary != "model" or fitter.has_summary(plan) or not (before := fitter.before_cut(plan)):
+            return fitter.fit(plan)
+        most_tokens = fitter.most_summary_tokens(plan)
+        return Lacks(
+            scope,
+            fitter.summary_key(plan),
+            asked_for_summary(before, most_tokens),
+            most_tokens,
+            policy.summary_timeout_seconds,
+            check=lambda text, is_cut: usable_summary(text, is_cut=is_cut, most_tokens=most_tokens, count=self._count),
+            extract=partial(fitter.extract, plan),
+            finish=partial(fitter.fit, plan),
+        )
+
+    def _planned(self, conversation: Conversation, policy: ContextPolicy, room: int, scope: str) -> tuple[Fitter, Plan]:
         history = History(conversation, self._count, document_tokens=policy.document_tokens)
         planner = Planner(history, policy, room)
         fitter = Fitter(
@@ -64,7 +90,7 @@ class ContextEditor:
             summarize=lambda texts, budget: summarize(texts, budget, self._count),
             texts=_Texts(self._memory, scope),
         )
-        return fitter.fit(planner.plan())
+        return fitter, planner.plan()
 
 
 class _Archive(Archive):
@@ -81,9 +107,8 @@ class _Texts:
         self._memory = memory
         self._scope = scope
 
-    def find(self, key: bytes) -> str | None:
-        found: str | None = self._memory.find(self._scope, key)
-        return found
+    def find(self, key: bytes) -> Any:
+        return self._memory.find(self._scope, key)
 
-    def keep(self, key: bytes, text: str) -> None:
-        self._memory.keep(self._scope, key, text)
+    def keep(self, key: bytes, value: str | Summary) -> None:
+        self._memory.keep(self._scope, key, value)

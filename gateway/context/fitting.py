@@ -6,12 +6,13 @@ All texts follow from the history and the plan. Those that take time are remembe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 from gateway.context.history import Document, History, Place
 from gateway.context.placeholders import cleared_result, stub
 from gateway.context.plan import Plan, Planner
+from gateway.context.summary import Summary
 from gateway.context.units import Counter, Unit
 from gateway.conversation import Content, Conversation, Message, map_texts, text_part, texts_of
 
@@ -31,14 +32,14 @@ Summarize = Callable[[Sequence[str], int], str]
 
 
 class Texts(Protocol):
-    """What was derived before, by what it follows from."""
+    """What was derived before, by what it follows from: passages are texts, summaries say who wrote them."""
 
-    def find(self, key: bytes) -> str | None:
-        """Return a text; None: it was not kept, or is forgotten."""
+    def find(self, key: bytes) -> Any:
+        """Return what was kept; None: nothing was, or it is forgotten."""
         ...
 
-    def keep(self, key: bytes, text: str) -> None:
-        """Remember a text."""
+    def keep(self, key: bytes, value: str | Summary) -> None:
+        """Remember it."""
         ...
 
 
@@ -47,11 +48,13 @@ class Edit:
     """One kind of change to what was sent."""
 
     kind: str
-    """`clear_tool_results`, `stub_documents`, `summarize` or `passages`."""
+    """`clear_tool_results`, `stub_documents`, `compress_tool_results`, `summarize` or `passages`."""
     number: int
     """Of results, documents, messages, questions."""
     cleared_tokens: int
     """How many fewer are sent, by estimate; below 0: more."""
+    detail: Mapping[str, str] = field(default_factory=dict)
+    """What else is told of it, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,8 @@ class Fitted:
     """In the order in which they were made; none: it is sent as it came, and is the same object."""
     tokens_before: int
     tokens_after: int
+    is_new_cut: bool
+    """Whether it was cut at this very request: what was sent before does not begin it."""
 
 
 class Fitter:
@@ -98,22 +103,40 @@ class Fitter:
         self._summarize = summarize
         self._texts = texts
 
-    def fit(self, plan: Plan) -> Fitted:
-        """Make what is sent of a history that is planned to its end."""
+    def fit(self, plan: Plan, summary: Summary | None = None) -> Fitted:
+        """Make what is sent of a history that is planned to its end; the summary is found or made where none is given."""
         history = self._history
         before = history.head_tokens + sum(history.sizes[history.num_head :])
         if not plan.leaves_out:
-            return Fitted(history.conversation, plan, (), before, before)
-        units = [] if plan.pinned is None else [history.units[plan.pinned]]
-        units += history.units[plan.num_away : plan.num_units]
-        passages = self._passages(plan, units)
-        messages = [message for unit in units for message in self._edited(unit, plan, passages)]
-        if plan.num_away and (summary := self._summary(plan)):
-            messages = _begun_with(summary, messages)
-        conversation = replace(history.conversation, messages=(*history.messages[: history.num_head], *messages))
+            return Fitted(history.conversation, plan, (), before, before, is_new_cut=False)
+        summary = summary or self._summary(plan)
+        passages = self._passages(plan)
+        conversation = self._sent(plan, summary, passages)
         sent = History(conversation, self._count, document_tokens=history.document_tokens)
         after = sent.head_tokens + sum(sent.sizes[sent.num_head :])
-        return Fitted(conversation, plan, self._edits(plan, passages), before, after)
+        is_new = plan.cut_at == plan.num_units
+        edits = self._edits(plan, summary, passages)
+        return Fitted(conversation, plan, edits, before, after, is_new_cut=is_new)
+
+    def before_cut(self, plan: Plan) -> Conversation | None:
+        """Give the chat as it was sent before the last cut, up to the last answer; None: there was none."""
+        before = self._planner.before_cut(plan)
+        if not before.num_units:
+            return None
+        return self._sent(before, self._summary(before), self._passages(before))
+
+    def _sent(self, plan: Plan, summary: Summary, passages: Mapping[int, str]) -> Conversation:
+        history = self._history
+        messages = [message for unit in self._units(plan) for message in self._edited(unit, plan, passages)]
+        if summary.text:
+            messages = _begun_with(summary.text, messages)
+        return replace(history.conversation, messages=(*history.messages[: history.num_head], *messages))
+
+    def _units(self, plan: Plan) -> Sequence[Unit]:
+        """Give those that are sent."""
+        units = self._history.units
+        pinned = [] if plan.pinned is None else [units[plan.pinned]]
+        return [*pinned, *units[plan.num_away : plan.num_units]]
 
     def _edited(self, unit: Unit, plan: Plan, passages: Mapping[int, str]) -> list[Message]:
         edited = []
@@ -143,11 +166,11 @@ class Fitter:
 
         return map_texts(message.content, change)
 
-    def _passages(self, plan: Plan, units: Sequence[Unit]) -> dict[int, str]:
+    def _passages(self, plan: Plan) -> dict[int, str]:
         """Find, for each question since the last cut, what of the archive it needs; by message."""
         found: dict[int, str] = {}
         archive: Archive | None = None
-        for unit in units:
+        for unit in self._units(plan) if plan.leaves_out else ():
             if not unit.is_of_user or unit.start < self._history.units[plan.question].start:
                 continue
             key = b"passages" + self._key(plan) + self._digests[unit.start - self._history.num_head + 1]
@@ -161,16 +184,34 @@ class Fitter:
                 found[unit.start] = text
         return found
 
-    def _summary(self, plan: Plan) -> str:
-        if not self._planner.summary_tokens:
-            return ""
-        key = b"summary" + self._key(plan)
-        text = self._texts.find(key)
-        if text is None:
-            away = [text for index in self._away(plan) for text in texts_of(self._history.messages[index].content)]
-            text = self._summarize(away, self._planner.summary_tokens)
-            self._texts.keep(key, text)
-        return text
+    def summary_key(self, plan: Plan) -> bytes:
+        """Name the summary of the last cut; who is to write it is part of the policy, and so of the name."""
+        return b"summary" + self._key(plan)
+
+    def has_summary(self, plan: Plan) -> bool:
+        """Whether the summary of the last cut is remembered, or none is wanted."""
+        is_wanted = plan.num_away and self._planner.summary_tokens
+        return not is_wanted or self._texts.find(self.summary_key(plan)) is not None
+
+    def most_summary_tokens(self, plan: Plan) -> int:
+        """Tell how long a summary of the turns that are not sent may be: never longer than they are."""
+        return min(self._planner.summary_tokens, sum(self._history.sizes[index] for index in self._away(plan)))
+
+    def extract(self, plan: Plan) -> str:
+        """Quote what says most of the turns that are not sent."""
+        away = [text for index in self._away(plan) for text in texts_of(self._history.messages[index].content)]
+        return self._summarize(away, self._planner.summary_tokens)
+
+    def _summary(self, plan: Plan) -> Summary:
+        if not plan.num_away or not self._planner.summary_tokens:
+            return Summary("")
+        key = self.summary_key(plan)
+        summary: Summary | None = self._texts.find(key)
+        if summary is None:
+            summary = Summary(self.extract(plan))
+            if not self._planner.is_summary_by_model:  # else this one only stands in, and the model is asked some time
+                self._texts.keep(key, summary)
+        return summary
 
     def _key(self, plan: Plan) -> bytes:
         """Name the last cut: the history up to it, and what decided about it."""
@@ -202,7 +243,7 @@ class Fitter:
                 ]
         return found
 
-    def _edits(self, plan: Plan, passages: Mapping[int, str]) -> tuple[Edit, ...]:
+    def _edits(self, plan: Plan, summary: Summary, passages: Mapping[int, str]) -> tuple[Edit, ...]:
         history, away = self._history, self._away(plan)
         cleared = [index for index in plan.cleared if index not in set(away)]
         stubs = [
@@ -215,7 +256,7 @@ class Fitter:
         edits = [
             Edit("clear_tool_results", len(cleared), sum(history.sizes[index] for index in cleared)),
             Edit("stub_documents", len(stubs), sum(document.num_tokens for document in stubs)),
-            Edit("summarize", len(away), sum(history.sizes[index] for index in away)),
+            Edit("summarize", len(away), sum(history.sizes[index] for index in away), summary.detail),
             Edit("passages", len(passages), -sum(map(self._count, passages.values()))),
         ]
         return tuple(edit for edit in edits if edit.number)

@@ -59,20 +59,27 @@ class Planner:
         self.passage_tokens = int(policy.passage_share * self._low)
         """For each user's turn behind a cut."""
         self.summary_tokens = 0 if policy.summary == "off" else int(policy.summary_share * self._low)
+        self.is_summary_by_model = policy.summary == "model"
         self.fingerprint = blake2b(repr((policy, room)).encode(), digest_size=16).digest()
         """Of all that a plan follows from beside the history."""
 
-    def plan(self, start: Plan = Plan()) -> Plan:
-        """Go through the history, from what is planned already to its end."""
+    def plan(self, start: Plan = Plan(), stop: int | None = None) -> Plan:
+        """Go through the history, from what is planned already to its end, or so many units."""
         plan, units = start, self._history.units
         size = self.size(plan)
-        for index in range(start.num_units, len(units)):
+        for index in range(start.num_units, len(units) if stop is None else stop):
             plan = replace(plan, num_units=index + 1)
             size += self._unit_size(plan, index)
             if size > self._high and is_request_point(units, index):
                 plan = self._cut(plan)
                 size = self.size(plan)
         return plan
+
+    def before_cut(self, plan: Plan) -> Plan:
+        """Plan as it was before the last cut, up to the last answer: what was sent and said, and is likely cached."""
+        units = self._history.units
+        num_units = next((num for num in range(plan.cut_at - 1, 0, -1) if not units[num - 1].is_of_user), 0)
+        return replace(self.plan(stop=plan.cut_at - 1), num_units=num_units)
 
     def size(self, plan: Plan) -> int:
         """Estimate the tokens of what is sent."""
