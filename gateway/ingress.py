@@ -86,6 +86,12 @@ class PreparedPrompt:
         return sum(len(part.token_ids) + part.sampling.n * part.sampling.max_tokens for part in self.requests)
 
     @property
+    def cut_tokens(self) -> int | None:
+        """By estimate: left out by the context policy, which cut the chat at this very request; None: it did not."""
+        fitted = self.fitted
+        return fitted.tokens_before - fitted.tokens_after if fitted and fitted.is_new_cut else None
+
+    @property
     def fired_rules(self) -> tuple[str, ...]:
         """Names of the rules that changed something, in order."""
         fired = self.origin.normalized.fired if self.origin else ()

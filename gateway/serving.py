@@ -336,6 +336,7 @@ class Serving(Generic[RequestT]):
             roles=tuple(roles),
             tool_names=tuple(tool_names),
             rendered=prepared.rendered,
+            cut_tokens=prepared.cut_tokens,
         )
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
 
+from gateway.context.history import History
+from gateway.context.units import is_request_point
 from gateway.conversation import Conversation, Message
 
 HEAD = Message("system", "You are of help.")
@@ -65,3 +68,10 @@ HISTORIES = st.builds(
     lambda rounds, last: history(*rounds, user(last)), st.lists(_ROUNDS, min_size=1, max_size=12), _TEXTS
 )
 """Chats with calls of tools; each ends with a question."""
+
+
+def beginnings(conversation: Conversation) -> list[Conversation]:
+    """Every request that a client sent on the way to this history."""
+    units = History(conversation, count, document_tokens=300).units
+    stops = [unit.start + len(unit.messages) for index, unit in enumerate(units) if is_request_point(units, index)]
+    return [replace(conversation, messages=conversation.messages[:stop]) for stop in stops]

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from gateway.context.history import History
 from gateway.context.plan import Plan, Planner
 from gateway.context.policy import ContextPolicy
-from gateway.context.units import is_request_point
 from gateway.conversation import Conversation
-from tests.gateway.context.histories import HISTORIES, answer, call, count, history, user, words
+from tests.gateway.context.histories import HISTORIES, answer, beginnings, call, count, history, user, words
 
 ROOM = 4000
 POLICY = ContextPolicy(clear_at_least=100, document_tokens=300, keep_units=3)
@@ -24,17 +23,6 @@ def planner_of(conversation: Conversation, policy: ContextPolicy = POLICY, room:
 
 def plan_of(conversation: Conversation, policy: ContextPolicy = POLICY, room: int = ROOM) -> Plan:
     return planner_of(conversation, policy, room).plan()
-
-
-def beginnings(conversation: Conversation) -> list[Conversation]:
-    """Every request that a client sent on the way to this history."""
-    measured = History(conversation, count, document_tokens=300)
-    stops = [
-        unit.start + len(unit.messages)
-        for index, unit in enumerate(measured.units)
-        if is_request_point(measured.units, index)
-    ]
-    return [replace(conversation, messages=conversation.messages[:stop]) for stop in stops]
 
 
 def test_short_history_is_sent_as_it_is() -> None:
