@@ -5,31 +5,34 @@ Pure but for the clock that a template may read; long prompts take the same way 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
 
-from gateway.accounting.accounting import Origin
 from gateway.auth import Identity
 from gateway.backends.base import GenerationRequest, ModelInfo, Sampling
 from gateway.backends.control import HashedPrompt
 from gateway.canonical import Canonical, canonical_form
 from gateway.chat_request import ChatRequest, PromptReference
-from gateway.context.editor import ContextEditor, room_of
+from gateway.context.editor import ContextEditor, room_of, rooms_of
 from gateway.context.estimate import estimated_tokens
-from gateway.context.fitting import Fitted
 from gateway.context.policy import ContextPolicy
-from gateway.context.rule import NAME as CONTEXT_POLICY
+from gateway.context.report import ContextReport
 from gateway.context.rule import context_policy_in
+from gateway.context.summary import Lacks, Summary
 from gateway.conversation import Conversation
 from gateway.errors import ContextLengthError, InvalidRequestError
 from gateway.normalize.memory import TurnMemory
 from gateway.normalize.modes import RuleModes
-from gateway.normalize.recollection import NextTurn, Recollection
+from gateway.normalize.recollection import Recollection
 from gateway.normalize.registry import RuleSet
 from gateway.normalize.relocate_volatile import has_place_for_values
 from gateway.normalize.rule import Mode
 from gateway.prefix import PrefixHasher
-from gateway.prompts.matching import HeadIndex
+from gateway.prepared import PreparedPrompt
+from gateway.prompts.documents import with_documents
 from gateway.prompts.registered import RegisteredPrompts, RegisteredVersion
 from gateway.prompts.registry import PromptRegistry
 from gateway.rendering import PromptRenderer, RenderedPrompt, WrittenPrompt
@@ -37,65 +40,9 @@ from gateway.retention_hints import RetainedPrompt
 from gateway.summary_calls import SummaryCalls
 from gateway.threads import PromptThreads
 from gateway.tokenizer import TokenArray
-from gateway.tools.reading import AnswerForm, Reading
+from gateway.tools.reading import AnswerForm
 
-_NUM_ATTEMPTS = 3
-"""At a context that fits; more than one where tokens were estimated too low."""
-_TIGHTER = 0.75
-"""The part of the room that the next attempt has."""
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedPrompt:
-    """A request for the engine, and what was done to the prompt on the way."""
-
-    request: GenerationRequest
-    identity: Identity
-    """Whose cache it may use."""
-    origin: Origin | None = None
-    """None: it is a text without a form that rules could change."""
-    rendered: RenderedPrompt | None = None
-    prompt_id: str | None = None
-    """The registered prompt that was named, or that the tokens begin with."""
-    next_turn: NextTurn | None = None
-    """Remembers the answer; None: it is not to be remembered."""
-    reading: Reading | None = None
-    """What is to be found in the answer beside text; None: nothing."""
-    retained: Sequence[RetainedPrompt] = ()
-    """What its sender wants kept."""
-    fitted: Fitted | None = None
-    """What the context policy left of a long chat; None: all of it."""
-    num_summary_tokens: int = 0
-    """Used already, to let the model write a summary: of the prompt and of the answer."""
-    more: tuple[GenerationRequest, ...] = ()
-    """For the further prompts of the same body, which differ in their tokens alone."""
-
-    @property
-    def requests(self) -> tuple[GenerationRequest, ...]:
-        """One for each prompt."""
-        return (self.request, *self.more)
-
-    @property
-    def num_answers(self) -> int:
-        """To all prompts."""
-        return len(self.requests) * self.request.sampling.n
-
-    @property
-    def most_tokens(self) -> int:
-        """Prompts and answers together, if none of them ends early."""
-        return sum(len(part.token_ids) + part.sampling.n * part.sampling.max_tokens for part in self.requests)
-
-    @property
-    def cut_tokens(self) -> int | None:
-        """By estimate: left out by the context policy, which cut the chat at this very request; None: it did not."""
-        fitted = self.fitted
-        return fitted.tokens_before - fitted.tokens_after if fitted and fitted.is_new_cut else None
-
-    @property
-    def fired_rules(self) -> tuple[str, ...]:
-        """Names of the rules that changed something, in order."""
-        fired = self.origin.normalized.fired if self.origin else ()
-        return (*fired, CONTEXT_POLICY) if self.fitted else fired
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +87,13 @@ class Ingress:
         """Prepare one chat that came by a route.
 
         Raises: InvalidRequestError: the template refuses it; ContextLengthError: it does not fit; NotFoundError: it
-        names a prompt that is not registered for this tenant.
+        names a prompt or a document that is not registered for this tenant.
         """
         named = None if chat.prompt is None else self._named(chat.prompt, identity)
-        conversation, num_bytes = chat.conversation, chat.num_body_bytes
-        rules = self._modes.rule_set(identity.tenant, route, named.compiled.choices if named else None)
+        documented = with_documents(chat.conversation, self._registered, identity.tenant)
+        conversation, num_bytes = documented.conversation, chat.num_body_bytes + documented.num_bytes
+        choices = documented.choices | dict(named.compiled.choices if named else {})
+        rules = self._modes.rule_set(identity.tenant, route, choices)
         identity = _narrowed(identity, chat, rules)
         slots: Mapping[str, str] = {}
         if named is not None and chat.prompt is not None:
@@ -152,50 +101,73 @@ class Ingress:
             slots = chat.prompt.variables if moves else {}
             conversation = named.compiled.before(conversation, chat.prompt.variables, open_slots=moves)
             num_bytes += len(named.version.canonical)
+        is_as_sent = named is None and not documented.documents
+        conversation = conversation if is_as_sent else self._renderer.fit_head(conversation)
         self._renderer.check(conversation)
         memory = Recollection(self._memory, identity.scope)
         canonical = await self._threads.run(num_bytes, canonical_form, rules, conversation, memory, slots)
-        if named is None and self._prompts is not None:
+        if is_as_sent and self._prompts is not None:
             self._prompts.see(conversation, canonical.conversation, identity)
         asked = _Asked(request_id, chat, identity, model, num_bytes)
-        policy = context_policy_in(rules)
-        made = await (self._made(asked, canonical) if policy is None else self._cut(asked, canonical, policy))
+        try:
+            made = await self._made_by_policy(asked, canonical, rules)
+        except ContextLengthError as error:
+            raise documented.too_long(error) from error
         return made if named is None else replace(made, prompt_id=named.prompt.id)
+
+    async def _made_by_policy(self, asked: _Asked, canonical: Canonical, rules: RuleSet) -> PreparedPrompt:
+        """Prepare all of a chat, or what the context policy leaves of it."""
+        if (policy := context_policy_in(rules)) is not None:
+            return await self._cut(asked, canonical, policy)
+        made = await self._made(asked, canonical)
+        policy = context_policy_in(rules, Mode.AUDIT)
+        return made if policy is None else await self._audited(asked, canonical, policy, made)
 
     async def _cut(self, asked: _Asked, canonical: Canonical, policy: ContextPolicy) -> PreparedPrompt:
         """Prepare what the policy leaves of a chat; where tokens were estimated too low, once more in less room."""
-        room = room_of(asked.model.max_model_len, asked.chat.max_tokens)
-        num_summary_tokens = 0
-        for attempt in range(1, _NUM_ATTEMPTS + 1):
-            fitted, num_tokens = await self._fitted(asked, canonical, policy, room)
-            num_summary_tokens += num_tokens
+        seconds, num_summary_tokens = 0.0, 0
+        begin = self._editor.edit if self._summaries is None else self._editor.begin
+        for room, is_last in rooms_of(asked.model.max_model_len, asked.chat.max_tokens):
+            edit = partial(begin, canonical.conversation, policy, room, asked.identity.scope)
+            begun, took = await self._threads.run(asked.num_bytes, _timed, edit)
+            seconds += took
+            if isinstance(begun, Lacks):
+                summary, num_used = await self._summarized(asked, canonical, begun)
+                num_summary_tokens += num_used
+                fitted, took = await self._threads.run(asked.num_bytes, _timed, partial(begun.finish, summary))
+                seconds += took
+            else:
+                fitted = begun
             try:
                 made = await self._made(asked, canonical.sent_as(fitted.conversation))
             except ContextLengthError:
-                if attempt == _NUM_ATTEMPTS:
+                if is_last:
                     raise
-                room = int(_TIGHTER * room)
             else:
-                return replace(made, fitted=fitted if fitted.edits else None, num_summary_tokens=num_summary_tokens)
+                num_tokens = len(made.request.token_ids)
+                report = ContextReport.of(Mode.ON, fitted, num_tokens, seconds)
+                return replace(made, context=report, num_summary_tokens=num_summary_tokens)
         raise AssertionError("unreachable")
 
-    async def _fitted(
-        self, asked: _Asked, canonical: Canonical, policy: ContextPolicy, room: int
-    ) -> tuple[Fitted, int]:
-        """Cut a chat where it is too long; tell how many tokens the model took to write a summary, where it did."""
-        arguments = (canonical.conversation, policy, room, asked.identity.scope)
-        if self._summaries is None:
-            return await self._threads.run(asked.num_bytes, self._editor.edit, *arguments), 0
-        fitted = await self._threads.run(asked.num_bytes, self._editor.begin, *arguments)
-        if isinstance(fitted, Fitted):
-            return fitted, 0
+    async def _summarized(self, asked: _Asked, canonical: Canonical, lacks: Lacks) -> tuple[Summary, int]:
+        """Let the model write what a chat lacks; tell how many tokens that took."""
+        assert self._summaries is not None, "else nothing is lacking"
 
         def prepare(chat: ChatRequest) -> Awaitable[PreparedPrompt]:
             between = replace(asked, request_id=f"{asked.request_id}-summary", chat=chat)
             return self._made(between, canonical.sent_as(chat.conversation))
 
-        summary, num_tokens = await self._summaries.write(fitted, asked.chat, prepare)
-        return await self._threads.run(asked.num_bytes, fitted.finish, summary), num_tokens
+        return await self._summaries.write(lacks, asked.chat, prepare)
+
+    async def _audited(
+        self, asked: _Asked, canonical: Canonical, policy: ContextPolicy, made: PreparedPrompt
+    ) -> PreparedPrompt:
+        """Tell of a prompt that is sent whole what the policy would do to it."""
+        room = room_of(asked.model.max_model_len, asked.chat.max_tokens)
+        audit = partial(self._editor.audit, canonical.conversation, policy, room)
+        fitted, seconds = await self._threads.run(asked.num_bytes, _timed, audit)
+        num_tokens = len(made.request.token_ids)
+        return replace(made, context=ContextReport.of(Mode.AUDIT, fitted, num_tokens, seconds))
 
     async def _made(self, asked: _Asked, canonical: Canonical) -> PreparedPrompt:
         num_bytes, identity, longest = asked.num_bytes, asked.identity, asked.model.max_model_len
@@ -226,10 +198,14 @@ class Ingress:
     ) -> TokenArray:
         """Give the tokens that a chat would be sent with, however many they are.
 
-        Raises: InvalidRequestError: the template refuses it.
+        Raises: InvalidRequestError: the template refuses it; NotFoundError: it names a document that is not registered
+        for this tenant.
         """
+        documented = with_documents(conversation, self._registered, identity.tenant)
+        if documented.documents:
+            conversation, num_bytes = self._renderer.fit_head(documented.conversation), num_bytes + documented.num_bytes
         self._renderer.check(conversation)
-        rules = self._modes.rule_set(identity.tenant, route, None)
+        rules = self._modes.rule_set(identity.tenant, route, documented.choices)
         memory = Recollection(self._memory, identity.scope)
         canonical = await self._threads.run(num_bytes, canonical_form, rules, conversation, memory, {})
         written, num_new = await self._threads.run(num_bytes, self._write, canonical, identity, None)
@@ -245,8 +221,11 @@ class Ingress:
         return self._renderer.tokenize(written, tenant=identity.tenant, spans=canonical.written_ids)
 
     def _named(self, reference: PromptReference, identity: Identity) -> RegisteredVersion:
-        prompts = self._prompts.registered if self._prompts else RegisteredPrompts()
-        return prompts.find(reference, identity.tenant)
+        return self._registered.find(reference, identity.tenant)
+
+    @property
+    def _registered(self) -> RegisteredPrompts:
+        return self._prompts.registered if self._prompts else RegisteredPrompts()
 
     def _prepare(self, asked: _Asked, canonical: Canonical, written: WrittenPrompt) -> PreparedPrompt:
         chat, identity, model = asked.chat, asked.identity, asked.model
@@ -324,7 +303,7 @@ class Ingress:
             num_prompt_logprobs=chat.num_prompt_logprobs,
             n=chat.n,
         )
-        heads = self._prompts.registered.heads if self._prompts else HeadIndex()
+        heads = self._registered.heads
         request = self._hasher.request(
             request_id,
             token_ids,
@@ -342,11 +321,16 @@ class Ingress:
         Raises: InvalidRequestError: the template refuses it; ContextLengthError: it is far too long.
         """
         rendered = self._renderer.render(conversation, tenant=identity.tenant, max_model_len=model.max_model_len)
-        heads = self._prompts.registered.heads if self._prompts else HeadIndex()
-        num_public_tokens = heads.num_public_tokens(rendered.token_ids)
+        num_public_tokens = self._registered.heads.num_public_tokens(rendered.token_ids)
         return self._hasher.prompt(
             rendered.token_ids, identity=identity, model=model, num_public_tokens=num_public_tokens
         )
+
+
+def _timed(work: Callable[[], _T]) -> tuple[_T, float]:
+    """Say how many seconds it took."""
+    began = time.perf_counter()
+    return work(), time.perf_counter() - began
 
 
 def _narrowed(identity: Identity, chat: ChatRequest, rules: RuleSet) -> Identity:

@@ -13,6 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from gateway.backends.base import Admission, BackendSnapshot
+from gateway.context.metrics import ContextMetrics
 from gateway.context.summary_metrics import SummaryMetrics
 from gateway.first_tokens import FIRST_TOKEN_SECONDS, HIT, MISS, cache_label
 from gateway.histogram import Histogram, LabelledHistogram
@@ -70,6 +71,11 @@ class GatewayMetrics:
         self.aborted_requests = Counter(
             "prefixgate_aborted_requests", "Requests whose client went away", registry=registry
         )
+        self.too_long_requests = Counter(
+            "prefixgate_too_long_requests",
+            "Requests refused for more tokens than the model takes",
+            registry=registry if has_engine else None,
+        )
         self.first_token_seconds = LabelledHistogram(
             "prefixgate_time_to_first_token_seconds",
             "From the arrival of the request to its first token, by whether at least half of the prompt was cached",
@@ -105,7 +111,9 @@ class GatewayMetrics:
         )
         for name in LIMIT_NAMES:
             self._limited_requests.labels(name)  # 0, until there is one
-        self.summaries = SummaryMetrics(registry if has_engine else CollectorRegistry())
+        context_registry = registry if has_engine else CollectorRegistry()
+        self.context = ContextMetrics(context_registry)
+        self.summaries = SummaryMetrics(context_registry)
         self._engine = _EngineCollector()
         registry.register(self._engine)
 

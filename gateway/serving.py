@@ -27,10 +27,11 @@ from gateway.explain.diagnostics import Diagnostics
 from gateway.explain.records import PromptRecord
 from gateway.explain.request import DiagnosticsRequest
 from gateway.ids import RandomIds
-from gateway.ingress import Ingress, PreparedPrompt
+from gateway.ingress import Ingress
 from gateway.joined import generate_all
 from gateway.limits.limiter import Limiter, Ticket
 from gateway.metrics import GatewayMetrics
+from gateway.prepared import PreparedPrompt
 from gateway.prompt_logprobs import scored_prompts
 from gateway.recent import RecentRequests
 from gateway.reception import Arrival, Asked, Reception
@@ -198,12 +199,15 @@ class Serving(Generic[RequestT]):
         entry.queue_seconds = max(0.0, services.clock() - handed_over_at - admission.seconds_ago)
         entry.rules = prepared.fired_rules
         entry.prompt_id = prepared.prompt_id
+        entry.context = prepared.context
         entry.admit(admission)
         record = self._record_of(task, prepared, admission)
         receipt = self._receipt(prepared, admission, model, record)
         services.diagnostics.note(record)
         try:
             services.metrics.count_admission(admission)
+            if prepared.context is not None:
+                services.metrics.context.count(prepared.context)
             answers = Answers(
                 generation,
                 [
@@ -232,6 +236,7 @@ class Serving(Generic[RequestT]):
                     admission,
                     model.block_size,
                     diagnostics,
+                    {} if prepared.context is None else prepared.context.fields,
                     scored_prompts(prepared.requests, generation.prompt_logprobs, services.tokenizer),
                 ),
             )

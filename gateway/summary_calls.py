@@ -6,7 +6,6 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Protocol
 
 import numpy as np
 
@@ -19,8 +18,8 @@ from gateway.context.writer import Said, SummaryWriter
 from gateway.conversation import Conversation
 from gateway.metrics import GatewayMetrics
 from gateway.normalize.memory import TurnMemory
+from gateway.prepared import PreparedPrompt
 from gateway.tokenizer import Tokenizer
-from gateway.tools.reading import Reading
 
 logger = logging.getLogger(__name__)
 
@@ -29,21 +28,7 @@ _MAX_ENDING_TOKENS = 32
 """Of what a template writes where an answer begins."""
 
 
-class Prepared(Protocol):
-    """A prompt for the engine."""
-
-    @property
-    def request(self) -> GenerationRequest:
-        """What to send."""
-        ...
-
-    @property
-    def reading(self) -> Reading | None:
-        """What is to be found in the answer beside text."""
-        ...
-
-
-Prepare = Callable[[ChatRequest], Awaitable[Prepared]]
+Prepare = Callable[[ChatRequest], Awaitable[PreparedPrompt]]
 """Renders, tokenizes and hashes as for the request that waits. Raises: GatewayError: it cannot be sent."""
 
 
@@ -108,7 +93,7 @@ class SummaryCalls:
         summary = await self._writer.write(lacks, ask)
         return summary, num_tokens
 
-    async def _prepared(self, chat: ChatRequest, prepare: Prepare) -> Prepared:
+    async def _prepared(self, chat: ChatRequest, prepare: Prepare) -> PreparedPrompt:
         """Prepare without thinking where the template lets it be switched off and still writes the same chat."""
         plain = await prepare(chat)
         if plain.reading is None or not plain.reading.form.has_thoughts:
