@@ -59,10 +59,9 @@ class PreparedPrompt:
     @property
     def cut_tokens(self) -> int | None:
         """By estimate: left out by the context policy, which cut the chat at this very request; None: it did not."""
-        context = self.context
-        return (
-            context.original_tokens - context.tokens if context and context.is_applied and context.is_new_cut else None
-        )
+        if self.context is None or not (self.context.is_applied and self.context.is_new_cut):
+            return None
+        return self.context.original_tokens - self.context.tokens
 
     @property
     def fired_rules(self) -> tuple[str, ...]:
