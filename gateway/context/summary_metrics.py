@@ -8,7 +8,7 @@ from gateway.backends.base import Admission
 from gateway.context.summary import Fallback
 
 _REASONS: tuple[Fallback, ...] = ("timed_out", "failed")
-_KINDS = ("prompt", "cached", "generated")
+_TYPES = ("prompt", "cached", "generated")
 
 
 class SummaryMetrics:
@@ -28,13 +28,13 @@ class SummaryMetrics:
         self._tokens = Counter(
             "prefixgate_context_summary_tokens",
             "Tokens of calls that wrote summaries: of the prompt, of that those from the cache, and generated",
-            ("kind",),
+            ("type",),
             registry=registry,
         )
         for reason in _REASONS:  # 0, until there is one
             self._fallbacks.labels(reason)
-        for kind in _KINDS:
-            self._tokens.labels(kind)
+        for name in _TYPES:
+            self._tokens.labels(name)
 
     def count_fallback(self, reason: Fallback) -> None:
         """Count a summary that was quoted instead."""
@@ -43,5 +43,5 @@ class SummaryMetrics:
     def count_call(self, admission: Admission, num_generated: int) -> None:
         """Count a call, whatever came of it."""
         numbers = (admission.num_prompt_tokens, admission.num_cached_tokens, num_generated)
-        for kind, number in zip(_KINDS, numbers, strict=True):
-            self._tokens.labels(kind).inc(number)
+        for name, number in zip(_TYPES, numbers, strict=True):
+            self._tokens.labels(name).inc(number)
