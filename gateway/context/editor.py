@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from gateway.context.asking import asked_for_summary, usable_summary
+from gateway.context.beginnings import Beginnings
 from gateway.context.extract import summarize
 from gateway.context.fitting import Archive, Fitted, Fitter
 from gateway.context.history import History
 from gateway.context.passages import Archive as PassageArchive
 from gateway.context.passages import printed
 from gateway.context.plan import Plan, Planner
+from gateway.context.plan_memory import PlanMemory
 from gateway.context.policy import ContextPolicy
 from gateway.context.summary import Lacks, Summary
-from gateway.context.units import Counter, digests_of
+from gateway.context.units import Counter
 from gateway.conversation import Conversation
 from gateway.normalize.memory import TurnMemory
 
@@ -71,14 +73,14 @@ class ContextEditor:
             room: see `room_of`.
             scope: whose it is.
         """
-        fitter, plan = self._planned(conversation, policy, room, scope)
-        return fitter.fit(plan)
+        _, _, finish = self._planned(conversation, policy, room, scope)
+        return finish()
 
     def begin(self, conversation: Conversation, policy: ContextPolicy, room: int, scope: str) -> Fitted | Lacks:
         """Do as `edit` does, but stop where the model is to write a summary first."""
-        fitter, plan = self._planned(conversation, policy, room, scope)
+        fitter, plan, finish = self._planned(conversation, policy, room, scope)
         if policy.summary != "model" or fitter.has_summary(plan) or not (before := fitter.before_cut(plan)):
-            return fitter.fit(plan)
+            return finish()
         most_tokens = fitter.most_summary_tokens(plan)
         return Lacks(
             scope,
@@ -88,22 +90,32 @@ class ContextEditor:
             policy.summary_timeout_seconds,
             check=lambda text, is_cut: usable_summary(text, is_cut=is_cut, most_tokens=most_tokens, count=self._count),
             extract=partial(fitter.extract, plan),
-            finish=partial(fitter.fit, plan),
+            finish=finish,
         )
 
-    def _planned(self, conversation: Conversation, policy: ContextPolicy, room: int, scope: str) -> tuple[Fitter, Plan]:
+    def _planned(
+        self, conversation: Conversation, policy: ContextPolicy, room: int, scope: str
+    ) -> tuple[Fitter, Plan, Callable[..., Fitted]]:
         history = History(conversation, self._count, document_tokens=policy.document_tokens)
         planner = Planner(history, policy, room)
+        beginnings, plans = Beginnings(conversation), PlanMemory(self._memory, scope)
         fitter = Fitter(
             history,
             planner,
-            digests_of(conversation),
+            beginnings,
             self._count,
             build_archive=lambda documents: _Archive(PassageArchive(documents), self._count),
             summarize=lambda texts, budget: summarize(texts, budget, self._count),
             texts=_Texts(self._memory, scope),
         )
-        return fitter, planner.plan()
+        plan = planner.plan(plans.recall(history, planner, beginnings))
+
+        def finish(summary: Summary | None = None) -> Fitted:
+            fitted = fitter.fit(plan, summary)
+            plans.keep(history, planner, beginnings, plan)
+            return fitted
+
+        return fitter, plan, finish
 
     def audit(self, conversation: Conversation, policy: ContextPolicy, room: int) -> Fitted:
         """Plan what `edit` would leave out, and write no texts; they count with all that they may take."""
@@ -112,7 +124,7 @@ class ContextEditor:
         fitter = Fitter(
             history,
             planner,
-            digests_of(conversation),
+            Beginnings(conversation),
             self._count,
             build_archive=lambda _: _NothingFound(),
             summarize=lambda *_: "",

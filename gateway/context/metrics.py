@@ -60,4 +60,4 @@ class ContextMetrics:
             if edit.kind in _CLEARING and edit.cleared_tokens > 0:
                 cleared += edit.cleared_tokens
                 self.cleared_tokens.labels(mode, edit.kind).inc(edit.cleared_tokens)
-        self.added_tokens.labels(mode).inc(max(0, cleared - (report.original_tokens - report.tokens)))
+        self.added_tokens.labels(mode).inc(max(0, cleared - report.cleared_tokens))
