@@ -175,7 +175,7 @@ class Ingress:
         seconds = 0.0
         for room, is_last in rooms_of(asked.model.max_model_len, asked.chat.max_tokens):
             edit = partial(self._editor.edit, canonical.conversation, policy, room, asked.identity.scope)
-            fitted, took = await self._threads.run(asked.num_bytes, _timed, edit)
+            fitted, took = await self._threads.run(asked.num_bytes, _timed, edit, num_new_chars=asked.num_bytes)
             seconds += took
             try:
                 made = await self._made(asked, canonical.fitted(fitted))
@@ -193,7 +193,7 @@ class Ingress:
         """Tell of a prompt that is sent whole what the policy would do to it."""
         room = room_of(asked.model.max_model_len, asked.chat.max_tokens)
         audit = partial(self._editor.audit, canonical.conversation, policy, room)
-        fitted, seconds = await self._threads.run(asked.num_bytes, _timed, audit)
+        fitted, seconds = await self._threads.run(asked.num_bytes, _timed, audit, num_new_chars=asked.num_bytes)
         num_tokens = len(made.request.token_ids)
         return replace(made, context=ContextReport.of(Mode.AUDIT, fitted, num_tokens, seconds))
 
