@@ -13,6 +13,7 @@ from hashlib import blake2b
 from gateway.context.history import Document, History, Place
 from gateway.context.policy import ContextPolicy
 from gateway.context.units import is_request_point
+from gateway.conversation import SYSTEM_ROLES, texts_of
 
 PLACEHOLDER_TOKENS = 40
 """What stands where something was takes about so many."""
@@ -150,8 +151,16 @@ class Planner:
 
     def _documents(self, plan: Plan) -> Iterator[Document]:
         for index in self._sent_messages(plan):
-            if index not in plan.cleared:
+            if index not in plan.cleared and not self._is_all_question(plan, index):
                 yield from (found for found in self._history.documents_of(index) if found.place not in plan.stubbed)
+
+    def _is_all_question(self, plan: Plan, index: int) -> bool:
+        """Whether a message is the last user's, and nothing of it would be left without its documents."""
+        units = self._history.units
+        if plan.question == len(units) or index != units[plan.question].start:
+            return False
+        texts = sum(map(len, texts_of(units[plan.question].messages[0].content)))
+        return texts == sum(found.stop - found.start for found in self._history.documents_of(index))
 
     def _put_away(self, plan: Plan, excess: int) -> Plan:
         """Leave out the oldest turns, but for the last ones; a summary takes their place."""
@@ -170,10 +179,20 @@ class Planner:
             num_away += 1
         if num_away == plan.num_away:
             return plan
-        units = self._history.units
-        is_answer_next = not units[num_away].is_of_user
-        pinned = next((i for i in reversed(range(num_away)) if units[i].is_of_user), None) if is_answer_next else None
+        num_away, pinned = self._beginning(num_away, plan.num_units)
         return replace(plan, num_away=num_away, pinned=pinned)
+
+    def _beginning(self, num_away: int, num_units: int) -> tuple[int, int | None]:
+        """Let what is sent begin with a user's turn, and tell which one is pinned: the last one, where an answer follows.
+
+        System turns before a user's go away too: in front they would pass for a part of the head.
+        """
+        units = self._history.units
+        roles = ((index, units[index].messages[0].role) for index in range(num_away, num_units))
+        first, role = next((found for found in roles if found[1] not in SYSTEM_ROLES), (num_away, ""))
+        if role == "user":
+            return first, None
+        return num_away, next((index for index in reversed(range(num_away)) if units[index].is_of_user), None)
 
     def _sent_messages(self, plan: Plan) -> Iterator[int]:
         for unit in self._history.units[plan.num_away : plan.num_units]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import pairwise
 
 import orjson
 
@@ -33,13 +34,17 @@ class Unit:
 def units_of(messages: Sequence[Message], num_head: int) -> list[Unit]:
     """Cut a history behind its head; a call and its results are never parted."""
     starts = [index for index in range(num_head, len(messages)) if index == num_head or messages[index].role != "tool"]
-    stops = [*starts[1:], len(messages)]
-    return [Unit(tuple(messages[start:stop]), start) for start, stop in zip(starts, stops, strict=True)]
+    return [Unit(tuple(messages[start:stop]), start) for start, stop in pairwise([*starts, len(messages)])]
 
 
 def is_request_point(units: Sequence[Unit], index: int) -> bool:
-    """Whether a request could have ended with a unit: an answer comes next, or nothing."""
-    return index + 1 == len(units) or units[index + 1].messages[0].role == "assistant"
+    """Whether a request could have ended with a unit: an answer comes next, or nothing.
+
+    A last message of the assistant is the beginning of an answer, which comes back as a part of it.
+    """
+    if index + 1 < len(units):
+        return units[index + 1].messages[0].role == "assistant"
+    return units[index].messages[-1].role != "assistant"
 
 
 def digests_of(conversation: Conversation) -> list[bytes]:
