@@ -14,6 +14,7 @@ import orjson
 
 from gateway import checks, sampling_fields
 from gateway.chat_messages import parse_messages, parse_tools
+from gateway.context.asked import ContextAsked
 from gateway.conversation import Conversation
 from gateway.errors import InvalidRequestError
 from gateway.explain.request import DiagnosticsRequest
@@ -144,6 +145,8 @@ class ChatRequest:
     is_max_tokens_a_bound: bool = False
     """Whether more than there is room for means all the room; else it is an error."""
     retention: Sequence[RetentionHint] = ()
+    context: ContextAsked = ContextAsked()  # noqa: RUF009 -- frozen
+    """What is to be done to the conversation so that it stays short."""
 
 
 def parse_chat_request(body: bytes) -> ChatRequest:

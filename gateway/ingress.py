@@ -5,8 +5,10 @@ Pure but for the clock that a template may read; long prompts take the same way 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from gateway.accounting.accounting import Origin
 from gateway.auth import Identity
@@ -14,10 +16,11 @@ from gateway.backends.base import GenerationRequest, ModelInfo, Sampling
 from gateway.backends.control import HashedPrompt
 from gateway.canonical import Canonical, canonical_form
 from gateway.chat_request import ChatRequest, PromptReference
-from gateway.context.editor import ContextEditor, room_of
+from gateway.context.editor import ContextEditor, room_of, rooms_of
 from gateway.context.estimate import estimated_tokens
 from gateway.context.fitting import Fitted
 from gateway.context.policy import ContextPolicy
+from gateway.context.report import ContextReport
 from gateway.context.rule import NAME as CONTEXT_POLICY
 from gateway.context.rule import context_policy_in
 from gateway.conversation import Conversation
@@ -29,7 +32,7 @@ from gateway.normalize.registry import RuleSet
 from gateway.normalize.relocate_volatile import has_place_for_values
 from gateway.normalize.rule import Mode
 from gateway.prefix import PrefixHasher
-from gateway.prompts.matching import HeadIndex
+from gateway.prompts.documents import with_documents
 from gateway.prompts.registered import RegisteredPrompts, RegisteredVersion
 from gateway.prompts.registry import PromptRegistry
 from gateway.rendering import PromptRenderer, RenderedPrompt, WrittenPrompt
@@ -37,11 +40,6 @@ from gateway.retention_hints import RetainedPrompt
 from gateway.threads import PromptThreads
 from gateway.tokenizer import TokenArray
 from gateway.tools.reading import AnswerForm, Reading
-
-_NUM_ATTEMPTS = 3
-"""At a context that fits; more than one where tokens were estimated too low."""
-_TIGHTER = 0.75
-"""The part of the room that the next attempt has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +60,8 @@ class PreparedPrompt:
     """What is to be found in the answer beside text; None: nothing."""
     retained: Sequence[RetainedPrompt] = ()
     """What its sender wants kept."""
-    fitted: Fitted | None = None
-    """What the context policy left of a long chat; None: all of it."""
+    context: ContextReport | None = None
+    """What the context policy did; None: it is off."""
     more: tuple[GenerationRequest, ...] = ()
     """For the further prompts of the same body, which differ in their tokens alone."""
 
@@ -83,10 +81,16 @@ class PreparedPrompt:
         return sum(len(part.token_ids) + part.sampling.n * part.sampling.max_tokens for part in self.requests)
 
     @property
+    def cut_tokens(self) -> int | None:
+        """By estimate: left out by the context policy, which cut the chat at this very request; None: it did not."""
+        fitted = self.fitted
+        return fitted.tokens_before - fitted.tokens_after if fitted and fitted.is_new_cut else None
+
+    @property
     def fired_rules(self) -> tuple[str, ...]:
         """Names of the rules that changed something, in order."""
         fired = self.origin.normalized.fired if self.origin else ()
-        return (*fired, CONTEXT_POLICY) if self.fitted else fired
+        return (*fired, CONTEXT_POLICY) if self.context and self.context.is_applied else fired
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +133,13 @@ class Ingress:
         """Prepare one chat that came by a route.
 
         Raises: InvalidRequestError: the template refuses it; ContextLengthError: it does not fit; NotFoundError: it
-        names a prompt that is not registered for this tenant.
+        names a prompt or a document that is not registered for this tenant.
         """
         named = None if chat.prompt is None else self._named(chat.prompt, identity)
-        conversation, num_bytes = chat.conversation, chat.num_body_bytes
-        rules = self._modes.rule_set(identity.tenant, route, named.compiled.choices if named else None)
+        documented = with_documents(chat.conversation, self._registered, identity.tenant)
+        conversation, num_bytes = documented.conversation, chat.num_body_bytes + documented.num_bytes
+        choices = documented.choices | dict(named.compiled.choices if named else {})
+        rules = self._modes.rule_set(identity.tenant, route, choices)
         identity = _narrowed(identity, chat, rules)
         slots: Mapping[str, str] = {}
         if named is not None and chat.prompt is not None:
@@ -141,31 +147,54 @@ class Ingress:
             slots = chat.prompt.variables if moves else {}
             conversation = named.compiled.before(conversation, chat.prompt.variables, open_slots=moves)
             num_bytes += len(named.version.canonical)
+        is_as_sent = named is None and not documented.documents
+        conversation = conversation if is_as_sent else self._renderer.fit_head(conversation)
         self._renderer.check(conversation)
         memory = Recollection(self._memory, identity.scope)
         canonical = await self._threads.run(num_bytes, canonical_form, rules, conversation, memory, slots)
-        if named is None and self._prompts is not None:
+        if is_as_sent and self._prompts is not None:
             self._prompts.see(conversation, canonical.conversation, identity)
         asked = _Asked(request_id, chat, identity, model, num_bytes)
-        policy = context_policy_in(rules)
-        made = await (self._made(asked, canonical) if policy is None else self._cut(asked, canonical, policy))
+        try:
+            made = await self._made_by_policy(asked, canonical, rules)
+        except ContextLengthError as error:
+            raise documented.too_long(error) from error
         return made if named is None else replace(made, prompt_id=named.prompt.id)
+
+    async def _made_by_policy(self, asked: _Asked, canonical: Canonical, rules: RuleSet) -> PreparedPrompt:
+        """Prepare all of a chat, or what the context policy leaves of it."""
+        if (policy := context_policy_in(rules)) is not None:
+            return await self._cut(asked, canonical, policy)
+        made = await self._made(asked, canonical)
+        policy = context_policy_in(rules, Mode.AUDIT)
+        return made if policy is None else await self._audited(asked, canonical, policy, made)
 
     async def _cut(self, asked: _Asked, canonical: Canonical, policy: ContextPolicy) -> PreparedPrompt:
         """Prepare what the policy leaves of a chat; where tokens were estimated too low, once more in less room."""
-        room = room_of(asked.model.max_model_len, asked.chat.max_tokens)
-        for attempt in range(1, _NUM_ATTEMPTS + 1):
-            arguments = (canonical.conversation, policy, room, asked.identity.scope)
-            fitted = await self._threads.run(asked.num_bytes, self._editor.edit, *arguments)
+        seconds = 0.0
+        for room, is_last in rooms_of(asked.model.max_model_len, asked.chat.max_tokens):
+            edit = partial(self._editor.edit, canonical.conversation, policy, room, asked.identity.scope)
+            fitted, took = await self._threads.run(asked.num_bytes, _timed, edit)
+            seconds += took
             try:
                 made = await self._made(asked, canonical.fitted(fitted))
             except ContextLengthError:
-                if attempt == _NUM_ATTEMPTS:
+                if is_last:
                     raise
-                room = int(_TIGHTER * room)
             else:
-                return replace(made, fitted=fitted if fitted.edits else None)
+                num_tokens = len(made.request.token_ids)
+                return replace(made, context=ContextReport.of(Mode.ON, fitted, num_tokens, seconds))
         raise AssertionError("unreachable")
+
+    async def _audited(
+        self, asked: _Asked, canonical: Canonical, policy: ContextPolicy, made: PreparedPrompt
+    ) -> PreparedPrompt:
+        """Tell of a prompt that is sent whole what the policy would do to it."""
+        room = room_of(asked.model.max_model_len, asked.chat.max_tokens)
+        audit = partial(self._editor.audit, canonical.conversation, policy, room)
+        fitted, seconds = await self._threads.run(asked.num_bytes, _timed, audit)
+        num_tokens = len(made.request.token_ids)
+        return replace(made, context=ContextReport.of(Mode.AUDIT, fitted, num_tokens, seconds))
 
     async def _made(self, asked: _Asked, canonical: Canonical) -> PreparedPrompt:
         num_bytes, identity, longest = asked.num_bytes, asked.identity, asked.model.max_model_len
@@ -196,10 +225,14 @@ class Ingress:
     ) -> TokenArray:
         """Give the tokens that a chat would be sent with, however many they are.
 
-        Raises: InvalidRequestError: the template refuses it.
+        Raises: InvalidRequestError: the template refuses it; NotFoundError: it names a document that is not registered
+        for this tenant.
         """
+        documented = with_documents(conversation, self._registered, identity.tenant)
+        if documented.documents:
+            conversation, num_bytes = self._renderer.fit_head(documented.conversation), num_bytes + documented.num_bytes
         self._renderer.check(conversation)
-        rules = self._modes.rule_set(identity.tenant, route, None)
+        rules = self._modes.rule_set(identity.tenant, route, documented.choices)
         memory = Recollection(self._memory, identity.scope)
         canonical = await self._threads.run(num_bytes, canonical_form, rules, conversation, memory, {})
         written, num_new = await self._threads.run(num_bytes, self._write, canonical, identity, None)
@@ -215,8 +248,11 @@ class Ingress:
         return self._renderer.tokenize(written, tenant=identity.tenant, spans=canonical.written_ids)
 
     def _named(self, reference: PromptReference, identity: Identity) -> RegisteredVersion:
-        prompts = self._prompts.registered if self._prompts else RegisteredPrompts()
-        return prompts.find(reference, identity.tenant)
+        return self._registered.find(reference, identity.tenant)
+
+    @property
+    def _registered(self) -> RegisteredPrompts:
+        return self._prompts.registered if self._prompts else RegisteredPrompts()
 
     def _prepare(self, asked: _Asked, canonical: Canonical, written: WrittenPrompt) -> PreparedPrompt:
         chat, identity, model = asked.chat, asked.identity, asked.model
@@ -294,7 +330,7 @@ class Ingress:
             num_prompt_logprobs=chat.num_prompt_logprobs,
             n=chat.n,
         )
-        heads = self._prompts.registered.heads if self._prompts else HeadIndex()
+        heads = self._registered.heads
         request = self._hasher.request(
             request_id,
             token_ids,
@@ -312,11 +348,16 @@ class Ingress:
         Raises: InvalidRequestError: the template refuses it; ContextLengthError: it is far too long.
         """
         rendered = self._renderer.render(conversation, tenant=identity.tenant, max_model_len=model.max_model_len)
-        heads = self._prompts.registered.heads if self._prompts else HeadIndex()
-        num_public_tokens = heads.num_public_tokens(rendered.token_ids)
+        num_public_tokens = self._registered.heads.num_public_tokens(rendered.token_ids)
         return self._hasher.prompt(
             rendered.token_ids, identity=identity, model=model, num_public_tokens=num_public_tokens
         )
+
+
+def _timed(work: Callable[[], Fitted]) -> tuple[Fitted, float]:
+    """Say how many seconds it took."""
+    began = time.perf_counter()
+    return work(), time.perf_counter() - began
 
 
 def _narrowed(identity: Identity, chat: ChatRequest, rules: RuleSet) -> Identity:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gateway import checks
 from gateway.chat_request import MAX_LENGTH, ChatRequest, check_stops, json_object
+from gateway.context.asked import ContextAsked
 from gateway.conversation import Conversation
 from gateway.errors import InvalidRequestError
 from gateway.field_names import request_under
 from gateway.messages_cache_control import retention_of
 from gateway.messages_content import read_conversation
+from gateway.messages_context import asked_context
 from gateway.tools.choice import read_anthropic
 
 _SAME = frozenset({"model", "max_tokens", "temperature", "top_p", "top_k", "stream", "diagnostics"})
@@ -28,10 +30,11 @@ _OWN = frozenset(
         "cache_control",
         "thinking",
         "output_config",
+        "context_management",
     }
 )
 _EXTENSIONS = frozenset({"chat_template_kwargs", "seed", "ignore_eos"})
-_UNSUPPORTED = ("mcp_servers", "container")
+_UNSUPPORTED = ("mcp_servers", "container", "compaction")
 """An answer that silently lacks what these ask for would be worse than a refusal."""
 _NAMES = {"response_format.json_schema": "output_config.format", "response_format": "output_config.format"}
 """A chat's name of what is checked there -> the name here."""
@@ -67,11 +70,21 @@ def parse_messages_request(body: bytes) -> ChatRequest:
         retention=retention_of(fields),
         tool_choice=read_anthropic(fields),
         shows_thoughts=_shows_thoughts(fields),
+        context=asked_context(fields),
     )
 
 
-def parse_count_request(body: bytes) -> tuple[str, Conversation]:
-    """Check the body of `count_tokens`; give the model and what is to be counted.
+@dataclass(frozen=True, slots=True)
+class CountRequest:
+    """What is to be counted."""
+
+    model: str
+    conversation: Conversation
+    context: ContextAsked
+
+
+def parse_count_request(body: bytes) -> CountRequest:
+    """Check the body of `count_tokens`.
 
     Raises: InvalidRequestError: what is wrong first.
     """
@@ -83,7 +96,7 @@ def parse_count_request(body: bytes) -> tuple[str, Conversation]:
     _shows_thoughts(fields)
     conversation = read_conversation(fields)
     retention_of(fields)
-    return checks.text("model", fields["model"]), conversation
+    return CountRequest(checks.text("model", fields["model"]), conversation, asked_context(fields))
 
 
 def _refuse_unsupported(fields: Mapping[str, Any]) -> None:

@@ -13,6 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from gateway.backends.base import Admission, BackendSnapshot
+from gateway.context.metrics import ContextMetrics
 from gateway.first_tokens import FIRST_TOKEN_SECONDS, HIT, MISS, cache_label
 from gateway.histogram import Histogram, LabelledHistogram
 from gateway.limits.limits import LIMIT_NAMES
@@ -69,6 +70,11 @@ class GatewayMetrics:
         self.aborted_requests = Counter(
             "prefixgate_aborted_requests", "Requests whose client went away", registry=registry
         )
+        self.too_long_requests = Counter(
+            "prefixgate_too_long_requests",
+            "Requests refused for more tokens than the model takes",
+            registry=registry if has_engine else None,
+        )
         self.first_token_seconds = LabelledHistogram(
             "prefixgate_time_to_first_token_seconds",
             "From the arrival of the request to its first token, by whether at least half of the prompt was cached",
@@ -104,6 +110,7 @@ class GatewayMetrics:
         )
         for name in LIMIT_NAMES:
             self._limited_requests.labels(name)  # 0, until there is one
+        self.context = ContextMetrics(registry if has_engine else CollectorRegistry())
         self._engine = _EngineCollector()
         registry.register(self._engine)
 

@@ -12,6 +12,7 @@ from gateway.errors import InvalidRequestError, shown
 from gateway.explain.request import DiagnosticsRequest
 from gateway.field_names import request_under
 from gateway.responses_content import read_conversation
+from gateway.responses_context import asked_context
 from gateway.tools.choice import check_kind
 
 _SAME = frozenset(
@@ -55,6 +56,7 @@ _OWN = frozenset(
         "prompt_cache_key",
         "safety_identifier",
         "truncation",
+        "context_management",
         "store",
         "background",
         "previous_response_id",
@@ -123,7 +125,12 @@ def parse_responses_request(body: bytes) -> ResponsesRequest:
     options |= _renamed_options(fields)
     chat = request_under(_NAMES, options, lambda _: read_conversation(fields), num_body_bytes=len(body))
     unknown = tuple(name for name in fields if name not in _SAME | _OWN)
-    chat = replace(chat, max_tokens_field="max_output_tokens", unknown_fields=chat.unknown_fields + unknown)
+    chat = replace(
+        chat,
+        max_tokens_field="max_output_tokens",
+        unknown_fields=chat.unknown_fields + unknown,
+        context=asked_context(fields),
+    )
     return ResponsesRequest(chat, _echo(fields))
 
 
@@ -177,11 +184,6 @@ def _background(field: str, value: object) -> None:
         checks.refuse(field, value, "false: this server stores no responses, so it works on none in the background")
 
 
-def _truncation(field: str, value: object) -> None:
-    if value != "disabled":
-        checks.refuse(field, value, "disabled: this server drops nothing of a conversation that is too long")
-
-
 def _metadata(field: str, value: object) -> None:
     entries = checks.mapping(field, value)
     if len(entries) > _MAX_METADATA:
@@ -196,7 +198,6 @@ _CHECKED_ALONE: Mapping[str, Callable[[str, Any], object]] = {
     "previous_response_id": _named,
     "conversation": _named,
     "background": _background,
-    "truncation": _truncation,
     "metadata": _metadata,
     "user": checks.text,
     "prompt_cache_key": checks.text,
@@ -231,5 +232,5 @@ def _echo(fields: Mapping[str, Any]) -> dict[str, Any]:
         "tools": [{"parameters": None, "strict": None, **tool} for tool in fields.get("tools", [])],
         "top_logprobs": fields.get("top_logprobs", 0),
         "top_p": fields.get("top_p", 1.0),
-        "truncation": "disabled",
+        "truncation": fields.get("truncation", "disabled"),
     }

@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 
 from gateway.accounting.maximum import Maximum, Possible
 from gateway.backends.base import Admission
+from gateway.explain.cuts import TEXT_REASONS
 from gateway.explain.places import Kind
 from gateway.explain.records import PromptRecord
 from prefixcache.interface import PrefixCacheConfig, Reason
@@ -32,8 +33,6 @@ UNKNOWN = "unknown"
 
 MAX_MISSES = 1000
 _NOTHING_MISSED = frozenset({Reason.HIT, Reason.COPIED, Reason.SHARE_CAP})
-_TEXT_REASONS = frozenset({Reason.NEVER_CACHED, Reason.DIVERGED, Reason.BELOW_MIN_REUSE, Reason.COPIED})
-"""Reasons that another text could have changed."""
 
 
 class MinuteSums(Protocol):
@@ -140,7 +139,7 @@ class Losses(Collector):
 
     def _lose(self, record: PromptRecord, admission: Admission, possible: Possible, lost: int) -> tuple[str, str]:
         region, reason = _region_of(record), Reason(admission.reason)
-        if reason in _TEXT_REASONS and (possible.is_parted or lost <= possible.num_dropped):
+        if reason in TEXT_REASONS and (possible.is_parted or lost <= possible.num_dropped):
             why = RULE_OFF
         else:
             why = UNEXPLAINED if reason in _NOTHING_MISSED else reason.value

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 from gateway.context.extract import summarize
 from gateway.context.fitting import Archive, Fitted, Fitter
 from gateway.context.history import History
@@ -15,6 +18,9 @@ from gateway.normalize.memory import TurnMemory
 
 DEFAULT_ANSWER_TOKENS = 1024
 """Kept free where a request does not say how long its answer may become, and at most an eighth of the window."""
+_NUM_ATTEMPTS = 3
+_TIGHTER = 0.75
+"""The part of the room that the next attempt has."""
 
 
 def room_of(window: int, max_tokens: int | None) -> int:
@@ -30,6 +36,14 @@ def room_of(window: int, max_tokens: int | None) -> int:
         return window - min(DEFAULT_ANSWER_TOKENS, window // 8)
     rounded = 1 << max(0, max_tokens - 1).bit_length()
     return max(1, window - rounded if 2 * rounded <= window else window - max_tokens)
+
+
+def rooms_of(window: int, max_tokens: int | None) -> Iterator[tuple[int, bool]]:
+    """Give the rooms to try, each with whether it is the last: tighter ones where tokens were estimated too low."""
+    room = room_of(window, max_tokens)
+    for attempt in range(1, _NUM_ATTEMPTS + 1):
+        yield room, attempt == _NUM_ATTEMPTS
+        room = int(_TIGHTER * room)
 
 
 class ContextEditor:
@@ -66,6 +80,22 @@ class ContextEditor:
         )
         return fitter.fit(planner.plan())
 
+    def audit(self, conversation: Conversation, policy: ContextPolicy, room: int) -> Fitted:
+        """Plan what `edit` would leave out, and write no texts; they count with all that they may take."""
+        history = History(conversation, self._count, document_tokens=policy.document_tokens)
+        planner = Planner(history, policy, room)
+        fitter = Fitter(
+            history,
+            planner,
+            digests_of(conversation),
+            self._count,
+            build_archive=lambda _: _NothingFound(),
+            summarize=lambda *_: "",
+            texts=_NothingKept(),
+        )
+        fitted = fitter.fit(planner.plan())
+        return replace(fitted, tokens_after=min(fitted.tokens_before, planner.size(fitted.plan)))
+
 
 class _Archive(Archive):
     def __init__(self, archive: PassageArchive, count: Counter) -> None:
@@ -74,6 +104,19 @@ class _Archive(Archive):
 
     def passages(self, question: str, budget: int) -> str:
         return printed(self._archive.best(question, budget, self._count))
+
+
+class _NothingFound(Archive):
+    def passages(self, question: str, budget: int) -> str:  # noqa: ARG002 -- of any
+        return ""
+
+
+class _NothingKept:
+    def find(self, key: bytes) -> str | None:  # noqa: ARG002 -- of any
+        return None
+
+    def keep(self, key: bytes, text: str) -> None:
+        pass
 
 
 class _Texts:

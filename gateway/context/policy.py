@@ -20,6 +20,8 @@ class ContextPolicy:
     """Share of the room above which a conversation is cut."""
     low: float = 0.5
     """Share of the room that it is cut to."""
+    cut_above: int = 0
+    """The high watermark is at most this, and the low one falls with it; 0: the shares alone decide."""
     keep_tool_results: int = 3
     """The last ones are never cleared."""
     clear_at_least: int = 512
@@ -41,7 +43,10 @@ class ContextPolicy:
 
     def watermarks(self, room: int) -> tuple[int, int]:
         """Give the high and the low one for a room of so many tokens."""
-        return int(self.high * room), int(self.low * room)
+        high, low = int(self.high * room), int(self.low * room)
+        if 0 < self.cut_above < high:
+            return self.cut_above, self.cut_above * low // high
+        return high, low
 
 
 def policy_of(params: Mapping[str, Any]) -> ContextPolicy:
@@ -93,6 +98,7 @@ _MAX_COUNT = 2**31 - 1
 _CHECKS: Mapping[str, Callable[[str, object], Any]] = {
     "high": _share,
     "low": _share,
+    "cut_above": _count(0),
     "keep_tool_results": _count(0),
     "clear_at_least": _count(0),
     "exclude_tools": _names,

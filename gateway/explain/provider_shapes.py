@@ -2,7 +2,7 @@
 
 Both compare with a response that the client names, and know only what changed in a request. We compare with the nearest
 cached text of the same tenant, so the named response only has to be one of the tenant's. What they have no word for, an
-eviction for one, is `unavailable`: the request did not change.
+eviction or a cut of ours, is `unavailable`: the request did not change.
 
 Source: https://developers.openai.com/api/docs/guides/prompt-caching/diagnostics,
 https://platform.claude.com/docs/en/build-with-claude/cache-diagnostics.
@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from gateway.explain.cuts import TEXT_REASONS, cut_tokens
 from gateway.explain.places import Kind
 from gateway.explain.records import PromptRecord
 from prefixcache.interface import Explanation, Reason
@@ -37,7 +38,6 @@ _CHANGED: Mapping[Kind | None, _Words | None] = {
     None: None,
 }
 """Where the prompt differs -> their reasons; None: they have no word for it, or it is not known."""
-_OF_TEXT = frozenset({Reason.DIVERGED, Reason.NEVER_CACHED, Reason.BELOW_MIN_REUSE, Reason.COPIED})
 _REUSED = frozenset({Reason.HIT, Reason.COPIED, Reason.SHARE_CAP, Reason.NEVER_CACHED, Reason.BELOW_MIN_REUSE})
 """Reasons that, without a difference, mean that the prompt only goes on behind the cached text."""
 
@@ -58,10 +58,10 @@ def finding_of(explanation: Explanation, record: PromptRecord, baseline: PromptR
     """Sum up an explanation that was made without other scopes."""
     missed = min(record.num_prompt_tokens, baseline.num_prompt_tokens) - explanation.num_common_tokens
     differs = explanation.diverging_token is not None
-    is_of_text = differs and explanation.reason in _OF_TEXT
+    is_of_client = differs and explanation.reason in TEXT_REASONS and cut_tokens(explanation, record) is None
     return Finding(
         is_hit=not differs and explanation.reason in _REUSED and explanation.num_common_tokens > 0,
-        kind=record.place.kind if is_of_text and record.place else None,
+        kind=record.place.kind if is_of_client and record.place else None,
         num_missed_tokens=max(0, missed),
     )
 

@@ -46,6 +46,8 @@ class PromptRecord:
     """In the order of the prompt."""
     rendered: Rendered | None = None
     """None: not known (any more)."""
+    cut_tokens: int | None = None
+    """By estimate: left out by the context policy, which cut the chat at this very request; None: it did not."""
 
     @property
     def regions(self) -> Sequence[Span]:

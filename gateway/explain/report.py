@@ -9,15 +9,14 @@ from typing import Any
 from gateway.backends.base import Explainer
 from gateway.backends.control import ExplainedRequest
 from gateway.explain.advice import Case, helpful_rule
+from gateway.explain.cuts import TEXT_REASONS, cut_tokens
 from gateway.explain.difference import Decoder, difference_of
 from gateway.explain.records import PromptRecord, PromptRecords
 from gateway.explain.sentences import sentence
 from gateway.normalize.modes import RuleModes
-from prefixcache.interface import Explanation, Reason
+from prefixcache.interface import Explanation
 
 _DIGEST_BYTES = 16
-_TEXT_REASONS = frozenset({Reason.NEVER_CACHED, Reason.DIVERGED, Reason.BELOW_MIN_REUSE, Reason.COPIED})
-"""Reasons that another text at this place could have changed."""
 
 
 class MissReports:
@@ -44,7 +43,8 @@ class MissReports:
             return None
         await record.locate()
         explanation, place = explained.explanation, record.place
-        position = explanation.num_common_tokens
+        position, cut = explanation.num_common_tokens, cut_tokens(explanation, record)
+        block_size = self._backend.model_info().block_size
         return {
             "id": completion_id,
             "request_id": record.request_id,
@@ -53,7 +53,7 @@ class MissReports:
             "num_cached_tokens": explanation.num_cached_tokens,
             "num_lost_tokens": explanation.num_prompt_tokens - explanation.num_cached_tokens,
             "reason": explanation.reason,
-            "sentence": sentence(explanation, place, block_size=self._backend.model_info().block_size),
+            "sentence": sentence(explanation, place, block_size=block_size, cut_tokens=cut),
             "block": explanation.block,
             "token": position,
             "diverges": explanation.diverging_token is not None,
@@ -61,7 +61,8 @@ class MissReports:
             "nearest": explained.nearest_request_id,
             "evictions_ago": explanation.evictions_ago,
             **self._sides(explanation, record),
-            "rule": self._rule(explained, record),
+            "context_cut": None if cut is None else {"cleared_tokens": cut},
+            "rule": self._rule(explained, record) if cut is None else None,
         }
 
     def _sides(self, explanation: Explanation, record: PromptRecord) -> dict[str, Any]:
@@ -77,7 +78,7 @@ class MissReports:
 
     def _rule(self, explained: ExplainedRequest, record: PromptRecord) -> dict[str, str] | None:
         explanation, place = explained.explanation, record.place
-        if place is None or explanation.diverging_token is None or explanation.reason not in _TEXT_REASONS:
+        if place is None or explanation.diverging_token is None or explanation.reason not in TEXT_REASONS:
             return None
         nearest = self._records.find(explained.nearest_request_id) if explained.nearest_request_id else None
         names = () if nearest is None else nearest.tool_names

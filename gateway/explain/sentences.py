@@ -8,8 +8,10 @@ from gateway.explain.places import Place
 from prefixcache.interface import Explanation, Reason
 
 
-def sentence(explanation: Explanation, place: Place | None, *, block_size: int) -> str:
-    """Say what happened, in words that need no knowledge of blocks."""
+def sentence(explanation: Explanation, place: Place | None, *, block_size: int, cut_tokens: int | None = None) -> str:
+    """Say what happened, in words that need no knowledge of blocks; `cut_tokens`: see `cuts.cut_tokens`."""
+    if cut_tokens is not None:
+        return _cut(explanation, place, cut_tokens)
     return _SENTENCES[explanation.reason](explanation, place, block_size)
 
 
@@ -43,6 +45,13 @@ def _never_cached(explanation: Explanation, place: Place | None, block_size: int
 
 def _diverged(explanation: Explanation, place: Place | None, _: int) -> str:
     return f"{_of_all(explanation)} tokens were reused{_where(explanation, place)}; all behind was computed again."
+
+
+def _cut(explanation: Explanation, place: Place | None, num_tokens: int) -> str:
+    return (
+        f"{_of_all(explanation)} tokens were reused{_where(explanation, place)}, for the context policy cut this chat here: "
+        f"about {num_tokens} tokens are left out. What stands behind the cut is new once; the next requests reuse it."
+    )
 
 
 def _evicted(explanation: Explanation, _: Place | None, __: int) -> str:

@@ -188,3 +188,11 @@ def test_finding_of_each_reason(
     baseline = replace(record_of("before", None), num_prompt_tokens=30)
     missed = 30 - explanation.num_common_tokens
     assert finding_of(explanation, record, baseline) == Finding(is_hit, kind, missed)
+
+
+def test_cut_by_the_context_policy_is_no_change_of_the_client(tokenizer: Tokenizer) -> None:
+    explanation = explanation_of(tokenizer, "Be", " kind", " brief")
+    baseline = replace(record_of("before", None), num_prompt_tokens=30)
+    for kind, theirs in ((Kind.USER, None), (Kind.SYSTEM, Kind.SYSTEM)):
+        record = replace(record_of("mine", Place("messages[0]", kind, 0, 90)), cut_tokens=12)
+        assert finding_of(explanation, record, baseline).kind is theirs

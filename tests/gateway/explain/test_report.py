@@ -29,6 +29,8 @@ from tests.gateway.test_chat import PATH, chat
 from tests.gateway.test_system import ADMIN
 
 ROUTE = "/v1/chat/completions"
+CALLS = ("call_", "aaaa goes on", "bbbb goes on")
+"""A beginning and two ends that canonical_call_ids makes equal."""
 
 
 @contextlib.asynccontextmanager
@@ -177,3 +179,35 @@ async def test_report_compares_the_names_of_the_tools_with_those_of_the_nearest_
         backend.explained[name] = ExplainedRequest(explanation_of(tokenizer, "{", "yes", "no"), "near")
     rules = [(await reports.report(name) or {})["rule"] for name in ("swapped", "other", "same")]
     assert rules == [{"name": "canonical_tool_order", "mode": "off"}, None, None]
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "is_cut"),
+    [
+        (Kind.ASSISTANT, {}, True),
+        (Kind.ASSISTANT, {"reason": Reason.NEVER_CACHED}, True),
+        (Kind.ASSISTANT, {"reason": Reason.EVICTED}, False),
+        (Kind.ASSISTANT, {"prompt_ahead": b"", "cached_ahead": b""}, False),
+        (Kind.SYSTEM, {}, False),  # no cut changes the head
+    ],
+)
+async def test_report_says_that_the_context_policy_cut_the_chat_here(
+    backend: FakeBackend, tokenizer: Tokenizer, kind: Kind, fields: dict[str, Any], is_cut: bool
+) -> None:
+    records = PromptRecords()
+    modes = RuleModes(built_in_rules(), {RulePlace("*", "*", "canonical_call_ids"): Choice(Mode.OFF)})
+    reports = MissReports(backend, records, tokenizer, modes, shows_content=False)
+    place, explanation = Place("messages[0]", kind, 0, 90), explanation_of(tokenizer, *CALLS, **fields)
+    for name, cut_tokens in (("cut", 5120), ("whole", None)):
+        records.note(replace(record_of(name, place), cut_tokens=cut_tokens))
+        backend.explained[name] = ExplainedRequest(explanation, None)
+    cut, whole = await reports.report("cut"), await reports.report("whole")
+    assert cut is not None
+    assert whole is not None
+    assert whole["context_cut"] is None
+    assert cut["context_cut"] == ({"cleared_tokens": 5120} if is_cut else None)
+    assert ("the context policy cut this chat here: about 5120 tokens" in cut["sentence"]) == is_cut
+    assert (cut["sentence"] == whole["sentence"]) != is_cut
+    assert cut["rule"] == (None if is_cut else whole["rule"])
+    if is_cut:
+        assert whole["rule"] == {"name": "canonical_call_ids", "mode": "off"}
