@@ -83,8 +83,9 @@ class PreparedPrompt:
     @property
     def cut_tokens(self) -> int | None:
         """By estimate: left out by the context policy, which cut the chat at this very request; None: it did not."""
-        fitted = self.fitted
-        return fitted.tokens_before - fitted.tokens_after if fitted and fitted.is_new_cut else None
+        if self.context is None or not (self.context.is_applied and self.context.is_new_cut):
+            return None
+        return self.context.original_tokens - self.context.tokens
 
     @property
     def fired_rules(self) -> tuple[str, ...]:
