@@ -76,7 +76,7 @@ class Fitter:
     Args:
         history: measured.
         planner: of the same history.
-        digests: see `digests_of`.
+        digests: see `Beginnings`.
         count: see `Counter`.
         build_archive: of what is left out.
         summarize: what is left out.
@@ -105,15 +105,15 @@ class Fitter:
     def fit(self, plan: Plan) -> Fitted:
         """Make what is sent of a history that is planned to its end: what is quoted takes no more than was left out."""
         history = self._history
-        before = history.head_tokens + sum(history.sizes[history.num_head :])
+        before = plan.num_tokens
         if not plan.leaves_out:
             return Fitted(history.conversation, plan, (), before, before, is_new_cut=False)
         units = [] if plan.pinned is None else [history.units[plan.pinned]]
         units += history.units[plan.num_away : plan.num_units]
         sent = {index: message for unit in units for index, message in enumerate(unit.messages, unit.start)}
-        away = self._away(plan)
         edits = [self._clear(plan, sent), self._stub(plan, sent)]
-        freed = sum(edit.cleared_tokens for edit in edits) + sum(history.sizes[index] for index in away)
+        num_away, away_tokens = self._size_away(plan)
+        freed = sum(edit.cleared_tokens for edit in edits) + away_tokens
         is_turn = next(iter(sent.values())).role != "user"  # else a part of one, for templates want roles to alternate
         summary, summary_cost = self._summary(plan, freed - is_turn * MESSAGE_TOKENS)
         summary_cost += MESSAGE_TOKENS if summary and is_turn else 0
@@ -127,7 +127,7 @@ class Fitter:
             messages[0] = _begun_with(summary, messages[0])
         conversation = replace(history.conversation, messages=(*history.messages[: history.num_head], *messages))
         edits += [
-            Edit("summarize", len(away), sum(history.sizes[index] for index in away) - summary_cost),
+            Edit("summarize", num_away, away_tokens - summary_cost),
             Edit("passages", len(passages), -passages_cost),
         ]
         after = before - sum(edit.cleared_tokens for edit in edits)
@@ -219,6 +219,13 @@ class Fitter:
         """Name the last cut: the history up to it, and what decided about it."""
         last = self._history.units[plan.cut_at - 1]
         return self._planner.fingerprint + self._digests[last.start + len(last.messages) - self._history.num_head]
+
+    def _size_away(self, plan: Plan) -> tuple[int, int]:
+        """Count the messages in whose place the summary stands, and their tokens."""
+        borders, sizes = self._history.borders, self._history.sizes
+        pinned = range(0) if plan.pinned is None else range(borders[plan.pinned], borders[plan.pinned + 1])
+        num_tokens = plan.num_away_tokens - sum(sizes[index] for index in pinned)
+        return borders[plan.num_away] - borders[0] - len(pinned), num_tokens
 
     def _away(self, plan: Plan) -> list[int]:
         """Give the messages in whose place the summary stands."""
