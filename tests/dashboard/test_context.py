@@ -94,7 +94,9 @@ async def test_policy_is_set_with_its_parameters(
 
 def test_page_knows_each_parameter_as_it_is_when_nothing_is_chosen() -> None:
     presets = re.findall(r"^  (\w+): \{ preset: ([^,]+?), label", WORDS.read_text(), re.MULTILINE)
-    wanted = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(ContextPolicy()).items()}
+    wanted = {
+        name: list(value) if isinstance(value, tuple) else value for name, value in asdict(ContextPolicy()).items()
+    }
     assert {name: json.loads(value) for name, value in presets} == wanted
 
 
