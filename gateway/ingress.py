@@ -130,7 +130,7 @@ class Ingress:
         begin = self._editor.edit if self._summaries is None else self._editor.begin
         for room, is_last in rooms_of(asked.model.max_model_len, asked.chat.max_tokens):
             edit = partial(begin, canonical.conversation, policy, room, asked.identity.scope)
-            begun, took = await self._threads.run(asked.num_bytes, _timed, edit)
+            begun, took = await self._threads.run(asked.num_bytes, _timed, edit, num_new_chars=asked.num_bytes)
             seconds += took
             if isinstance(begun, Lacks):
                 summary, num_used = await self._summarized(asked, canonical, begun)
@@ -166,7 +166,7 @@ class Ingress:
         """Tell of a prompt that is sent whole what the policy would do to it."""
         room = room_of(asked.model.max_model_len, asked.chat.max_tokens)
         audit = partial(self._editor.audit, canonical.conversation, policy, room)
-        fitted, seconds = await self._threads.run(asked.num_bytes, _timed, audit)
+        fitted, seconds = await self._threads.run(asked.num_bytes, _timed, audit, num_new_chars=asked.num_bytes)
         num_tokens = len(made.request.token_ids)
         return replace(made, context=ContextReport.of(Mode.AUDIT, fitted, num_tokens, seconds))
 
@@ -202,9 +202,8 @@ class Ingress:
         Raises: InvalidRequestError: the template refuses it; NotFoundError: it names a document that is not registered
         for this tenant.
         """
-        documented = with_documents(conversation, self._registered, identity.tenant)
-        if documented.documents:
-            conversation, num_bytes = self._renderer.fit_head(documented.conversation), num_bytes + documented.num_bytes
+        documented = with_documents(conversation, self._registered, identity.tenant).fitted(self._renderer)
+        conversation, num_bytes = documented.conversation, num_bytes + documented.num_bytes
         self._renderer.check(conversation)
         rules = self._modes.rule_set(identity.tenant, route, documented.choices)
         memory = Recollection(self._memory, identity.scope)

@@ -79,9 +79,9 @@ class ContextEditor:
     def begin(self, conversation: Conversation, policy: ContextPolicy, room: int, scope: str) -> Fitted | Lacks:
         """Do as `edit` does, but stop where the model is to write a summary first."""
         fitter, plan, finish = self._planned(conversation, policy, room, scope)
-        if policy.summary != "model" or fitter.has_summary(plan) or not (before := fitter.before_cut(plan)):
+        if policy.summary != "model" or not fitter.lacks_summary(plan) or not (before := fitter.before_cut(plan)):
             return finish()
-        most_tokens = fitter.most_summary_tokens(plan)
+        most_tokens = fitter.summary_tokens(plan)
         return Lacks(
             scope,
             fitter.summary_key(plan),
@@ -89,7 +89,7 @@ class ContextEditor:
             most_tokens,
             policy.summary_timeout_seconds,
             check=lambda text, is_cut: usable_summary(text, is_cut=is_cut, most_tokens=most_tokens, count=self._count),
-            extract=partial(fitter.extract, plan),
+            extract=partial(fitter.extract, plan, most_tokens),
             finish=finish,
         )
 
