@@ -9,17 +9,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gateway.accounting.accounting import Origin
+from gateway.answer_room import answer_room
 from gateway.auth import Identity
 from gateway.backends.base import GenerationRequest, ModelInfo, Sampling
 from gateway.backends.control import HashedPrompt
 from gateway.canonical import Canonical, canonical_form
 from gateway.chat_request import ChatRequest, PromptReference
-from gateway.context.editor import ContextEditor, room_of
+from gateway.context.asked import ContextAsked
+from gateway.context.clearing import Cleared
+from gateway.context.editor import ContextEditor, rooms_of
 from gateway.context.estimate import estimated_tokens
 from gateway.context.fitting import Fitted
 from gateway.context.policy import ContextPolicy
 from gateway.context.rule import NAME as CONTEXT_POLICY
-from gateway.context.rule import context_policy_in
 from gateway.conversation import Conversation
 from gateway.errors import ContextLengthError, InvalidRequestError
 from gateway.normalize.memory import TurnMemory
@@ -37,11 +39,6 @@ from gateway.retention_hints import RetainedPrompt
 from gateway.threads import PromptThreads
 from gateway.tokenizer import TokenArray
 from gateway.tools.reading import AnswerForm, Reading
-
-_NUM_ATTEMPTS = 3
-"""At a context that fits; more than one where tokens were estimated too low."""
-_TIGHTER = 0.75
-"""The part of the room that the next attempt has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +103,15 @@ class _Asked:
     num_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class SentTokens:
+    """The tokens that a chat would be sent with."""
+
+    token_ids: TokenArray
+    num_original: int | None = None
+    """So many it would have with nothing left out of it; None: neither the operator nor the client wants that."""
+
+
 class Ingress:
     """Prepares prompts for one served model."""
 
@@ -153,22 +159,31 @@ class Ingress:
         if named is None and self._prompts is not None:
             self._prompts.see(conversation, canonical.conversation, identity)
         asked = _Asked(request_id, chat, identity, model, num_bytes)
-        policy = context_policy_in(rules)
+        canonical, _ = await self._cleared(canonical, chat.context, num_bytes)
+        policy = chat.context.policy_in(rules)
         made = await (self._made(asked, canonical) if policy is None else self._cut(asked, canonical, policy))
         return made if named is None else replace(made, prompt_id=named.prompt.id)
 
+    async def _cleared(
+        self, canonical: Canonical, asked: ContextAsked, num_bytes: int
+    ) -> tuple[Canonical, Cleared | None]:
+        """Leave out what a client wants cleared; None: it asks for nothing."""
+        if not asked.is_asked:
+            return canonical, None
+        cleared = await self._threads.run(num_bytes, asked.clear, canonical.conversation, estimated_tokens)
+        return canonical.sending(cleared.conversation), cleared
+
     async def _cut(self, asked: _Asked, canonical: Canonical, policy: ContextPolicy) -> PreparedPrompt:
         """Prepare what the policy leaves of a chat; where tokens were estimated too low, once more in less room."""
-        room = room_of(asked.model.max_model_len, asked.chat.max_tokens)
-        for attempt in range(1, _NUM_ATTEMPTS + 1):
+        most = None if asked.chat.is_max_tokens_a_bound else asked.chat.max_tokens
+        for room, is_last in rooms_of(asked.model.max_model_len, most):
             arguments = (canonical.conversation, policy, room, asked.identity.scope)
             fitted = await self._threads.run(asked.num_bytes, self._editor.edit, *arguments)
             try:
-                made = await self._made(asked, canonical.fitted(fitted))
+                made = await self._made(asked, canonical.sending(fitted.conversation))
             except ContextLengthError:
-                if attempt == _NUM_ATTEMPTS:
+                if is_last:
                     raise
-                room = int(_TIGHTER * room)
             else:
                 return replace(made, fitted=fitted if fitted.edits else None)
         raise AssertionError("unreachable")
@@ -197,17 +212,40 @@ class Ingress:
         num_bytes = options.num_body_bytes
         return await self._threads.run(num_bytes, self._prepare_plain, *arguments, num_new_chars=num_bytes)
 
-    async def token_ids(
-        self, conversation: Conversation, num_bytes: int, *, route: str, identity: Identity
-    ) -> TokenArray:
-        """Give the tokens that a chat would be sent with, however many they are.
+    async def sent_tokens(
+        self,
+        conversation: Conversation,
+        num_bytes: int,
+        *,
+        route: str,
+        identity: Identity,
+        model: ModelInfo,
+        context: ContextAsked = ContextAsked(),  # noqa: B008 -- frozen
+    ) -> SentTokens:
+        """Give the tokens that a chat would be sent with, however many they are, if no length of its answer is given.
 
         Raises: InvalidRequestError: the template refuses it.
         """
         self._renderer.check(conversation)
         rules = self._modes.rule_set(identity.tenant, route, None)
         memory = Recollection(self._memory, identity.scope)
-        canonical = await self._threads.run(num_bytes, canonical_form, rules, conversation, memory, {})
+        whole = await self._threads.run(num_bytes, canonical_form, rules, conversation, memory, {})
+        sent, _ = await self._cleared(whole, context, num_bytes)
+        token_ids = await self._token_ids(sent, num_bytes, identity)
+        policy = context.policy_in(rules)
+        if policy is not None:
+            for room, _ in rooms_of(model.max_model_len, None):
+                arguments = (sent.conversation, policy, room, identity.scope)
+                fitted = await self._threads.run(num_bytes, self._editor.edit, *arguments)
+                if fitted.edits:
+                    token_ids = await self._token_ids(sent.sending(fitted.conversation), num_bytes, identity)
+                if len(token_ids) < model.max_model_len:
+                    break
+        elif not context.is_asked:
+            return SentTokens(token_ids)
+        return SentTokens(token_ids, len(await self._token_ids(whole, num_bytes, identity)))
+
+    async def _token_ids(self, canonical: Canonical, num_bytes: int, identity: Identity) -> TokenArray:
         written, num_new = await self._threads.run(num_bytes, self._write, canonical, identity, None)
         arguments = (written, canonical, identity)
         return (await self._threads.run(num_bytes, self._tokenize, *arguments, num_new_chars=num_new)).token_ids
@@ -283,7 +321,7 @@ class Ingress:
     ) -> tuple[GenerationRequest, str | None]:
         """Make the request, and name the registered prompt that it begins with; `field` is where the tokens came from."""
         sampling = Sampling(
-            max_tokens=_fit(len(token_ids), chat, field, model.max_model_len),
+            max_tokens=answer_room(len(token_ids), chat, field, model.max_model_len),
             temperature=chat.temperature,
             top_p=chat.top_p,
             top_k=chat.top_k,
@@ -338,23 +376,3 @@ def _leading(
     first = f"messages[{conversation.num_head_messages}]"
     starts = (region.start for region in rendered.regions if region.owner.partition(".")[0] == first)
     return request.leading(next(starts, 0) // block_size, block_size)
-
-
-def _fit(num_prompt_tokens: int, chat: ChatRequest, field: str, max_model_len: int) -> int:
-    """Give the number of tokens that may be generated."""
-    room = max_model_len - num_prompt_tokens
-    if room < (chat.max_tokens != 0):  # a prompt that is only scored may take it all
-        raise ContextLengthError(
-            f"{field}: got a prompt of {num_prompt_tokens} tokens, wanted at most {max_model_len - 1}: "
-            f"the model takes {max_model_len} tokens, prompt and answer together",
-            param=field,
-        )
-    if chat.max_tokens is None:
-        return room
-    if chat.max_tokens > room and not chat.is_max_tokens_a_bound:
-        raise ContextLengthError(
-            f"{chat.max_tokens_field}: got {chat.max_tokens}, wanted at most {room}: the prompt has "
-            f"{num_prompt_tokens} tokens and the model takes {max_model_len}, prompt and answer together",
-            param=chat.max_tokens_field,
-        )
-    return min(chat.max_tokens, room)

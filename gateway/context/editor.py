@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from gateway.context.extract import summarize
 from gateway.context.fitting import Archive, Fitted, Fitter
 from gateway.context.history import History
@@ -15,6 +17,9 @@ from gateway.normalize.memory import TurnMemory
 
 DEFAULT_ANSWER_TOKENS = 1024
 """Kept free where a request does not say how long its answer may become, and at most an eighth of the window."""
+_NUM_ATTEMPTS = 3
+_TIGHTER = 0.75
+"""The part of the room that the next attempt has."""
 
 
 def room_of(window: int, max_tokens: int | None) -> int:
@@ -30,6 +35,14 @@ def room_of(window: int, max_tokens: int | None) -> int:
         return window - min(DEFAULT_ANSWER_TOKENS, window // 8)
     rounded = 1 << max(0, max_tokens - 1).bit_length()
     return max(1, window - rounded if 2 * rounded <= window else window - max_tokens)
+
+
+def rooms_of(window: int, max_tokens: int | None) -> Iterator[tuple[int, bool]]:
+    """Give the rooms to try, each with whether it is the last: tighter ones where tokens were estimated too low."""
+    room = room_of(window, max_tokens)
+    for attempt in range(1, _NUM_ATTEMPTS + 1):
+        yield room, attempt == _NUM_ATTEMPTS
+        room = int(_TIGHTER * room)
 
 
 class ContextEditor:
