@@ -17,6 +17,7 @@ from gateway.chat import PATH as CHAT_PATH
 from gateway.chat import ChatCompletions
 from gateway.completions import PATH as COMPLETIONS_PATH
 from gateway.completions import Completions
+from gateway.context.rule import is_on_somewhere
 from gateway.dashboard.routes import Dashboard
 from gateway.dashboard.session import Sessions
 from gateway.direct import DirectApp
@@ -182,6 +183,7 @@ def create_app(
         losses=losses,
         store=store,
         prompts=partial(conditions, prompts.registry, prompts.warmer) if prompts else lambda _: [],
+        has_context_policy=partial(is_on_somewhere, modes),
         template_faults=() if verdict.is_stable else tuple(verdict.sentences()),
     )
     live = live_overview(overview)

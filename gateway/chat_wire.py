@@ -35,7 +35,7 @@ class ChatWire:
         """Print the answers at once, diagnostics at the end."""
         usage = usage_of(self._head.admission, sum(answer.end.num_tokens for answer in answers))
         choices = [_whole_choice(number, answer) for number, answer in enumerate(answers)]
-        rest = {"choices": choices, "usage": usage, **self._head.diagnostics}
+        rest = {"choices": choices, "usage": usage, **self._head.diagnostics, **self._head.context}
         if self._head.prompts:
             rest["prompt_logprobs"] = self._head.prompts[0].by_token()
         return open_object(self._head, "chat.completion") + orjson.dumps(rest)[1:]
@@ -67,10 +67,11 @@ class ChatWire:
         return self._delta(choice) + delta + self._text_end
 
     def end(self, choice: int, end: AnswerEnd) -> bytes:
-        """Say why an answer ends, with diagnostics."""
+        """Say why an answer ends, with diagnostics and what the context policy did."""
         said = orjson.dumps(_logprobs(end.logprobs or None))  # of tokens without text
         reason = b'},"logprobs":%b,"finish_reason":"%b"}]' % (said, end.finish_reason.encode())
-        return self._delta(choice) + reason + _more(self._head.diagnostics) + self._usage_end
+        more = _more({**self._head.diagnostics, **self._head.context})
+        return self._delta(choice) + reason + more + self._usage_end
 
     def close(self, num_tokens: int) -> bytes:
         """Count, in a chunk without choices."""

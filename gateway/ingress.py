@@ -5,8 +5,11 @@ Pure but for the clock that a template may read; long prompts take the same way 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
 
 from gateway.accounting.accounting import Origin
 from gateway.answer_room import answer_room
@@ -17,11 +20,12 @@ from gateway.canonical import Canonical, canonical_form
 from gateway.chat_request import ChatRequest, PromptReference
 from gateway.context.asked import ContextAsked
 from gateway.context.clearing import Cleared
-from gateway.context.editor import ContextEditor, rooms_of
+from gateway.context.editor import ContextEditor, room_of, rooms_of
 from gateway.context.estimate import estimated_tokens
-from gateway.context.fitting import Fitted
 from gateway.context.policy import ContextPolicy
+from gateway.context.report import ContextReport
 from gateway.context.rule import NAME as CONTEXT_POLICY
+from gateway.context.rule import context_policy_in
 from gateway.conversation import Conversation
 from gateway.errors import ContextLengthError, InvalidRequestError
 from gateway.normalize.memory import TurnMemory
@@ -39,6 +43,8 @@ from gateway.retention_hints import RetainedPrompt
 from gateway.threads import PromptThreads
 from gateway.tokenizer import TokenArray
 from gateway.tools.reading import AnswerForm, Reading
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +65,8 @@ class PreparedPrompt:
     """What is to be found in the answer beside text; None: nothing."""
     retained: Sequence[RetainedPrompt] = ()
     """What its sender wants kept."""
-    fitted: Fitted | None = None
-    """What the context policy left of a long chat; None: all of it."""
+    context: ContextReport | None = None
+    """What the context policy did; None: it is off."""
     more: tuple[GenerationRequest, ...] = ()
     """For the further prompts of the same body, which differ in their tokens alone."""
 
@@ -89,7 +95,7 @@ class PreparedPrompt:
     def fired_rules(self) -> tuple[str, ...]:
         """Names of the rules that changed something, in order."""
         fired = self.origin.normalized.fired if self.origin else ()
-        return (*fired, CONTEXT_POLICY) if self.fitted else fired
+        return (*fired, CONTEXT_POLICY) if self.context and self.context.is_applied else fired
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,34 +165,58 @@ class Ingress:
         if named is None and self._prompts is not None:
             self._prompts.see(conversation, canonical.conversation, identity)
         asked = _Asked(request_id, chat, identity, model, num_bytes)
-        canonical, _ = await self._cleared(canonical, chat.context, num_bytes)
-        policy = chat.context.policy_in(rules)
-        made = await (self._made(asked, canonical) if policy is None else self._cut(asked, canonical, policy))
+        made = await self._shortened(asked, canonical, rules)
         return made if named is None else replace(made, prompt_id=named.prompt.id)
 
-    async def _cleared(
-        self, canonical: Canonical, asked: ContextAsked, num_bytes: int
-    ) -> tuple[Canonical, Cleared | None]:
-        """Leave out what a client wants cleared; None: it asks for nothing."""
-        if not asked.is_asked:
-            return canonical, None
-        cleared = await self._threads.run(num_bytes, asked.clear, canonical.conversation, estimated_tokens)
-        return canonical.sending(cleared.conversation), cleared
+    async def _shortened(self, asked: _Asked, canonical: Canonical, rules: RuleSet) -> PreparedPrompt:
+        """Prepare what is left of a chat by its client's wishes, then by the policy; it is audited where none are."""
+        wishes = asked.chat.context
+        cleared, seconds = await self._cleared(canonical, wishes, asked.num_bytes)
+        sent = canonical.sending(cleared.conversation)
+        if (policy := wishes.policy_in(rules)) is not None:
+            made = await self._cut(asked, sent, policy)
+        else:
+            made = await self._made(asked, sent)
+        if wishes.is_asked:
+            report = made.context or ContextReport.of_whole(len(made.request.token_ids))
+            return replace(made, context=report.behind(cleared, seconds))
+        if (policy := context_policy_in(rules, Mode.AUDIT)) is not None:
+            return await self._audited(asked, canonical, policy, made)
+        return made
+
+    async def _cleared(self, canonical: Canonical, wishes: ContextAsked, num_bytes: int) -> tuple[Cleared, float]:
+        """Leave out what a client wants cleared, and say how many seconds it took."""
+        if not wishes.is_asked:
+            return Cleared(canonical.conversation), 0.0
+        clear = partial(wishes.clear, canonical.conversation, estimated_tokens)
+        return await self._threads.run(num_bytes, _timed, clear)
 
     async def _cut(self, asked: _Asked, canonical: Canonical, policy: ContextPolicy) -> PreparedPrompt:
         """Prepare what the policy leaves of a chat; where tokens were estimated too low, once more in less room."""
-        most = None if asked.chat.is_max_tokens_a_bound else asked.chat.max_tokens
-        for room, is_last in rooms_of(asked.model.max_model_len, most):
-            arguments = (canonical.conversation, policy, room, asked.identity.scope)
-            fitted = await self._threads.run(asked.num_bytes, self._editor.edit, *arguments)
+        seconds = 0.0
+        for room, is_last in rooms_of(asked.model.max_model_len, asked.chat.reserved_tokens):
+            edit = partial(self._editor.edit, canonical.conversation, policy, room, asked.identity.scope)
+            fitted, took = await self._threads.run(asked.num_bytes, _timed, edit)
+            seconds += took
             try:
                 made = await self._made(asked, canonical.sending(fitted.conversation))
             except ContextLengthError:
                 if is_last:
                     raise
             else:
-                return replace(made, fitted=fitted if fitted.edits else None)
+                num_tokens = len(made.request.token_ids)
+                return replace(made, context=ContextReport.of(Mode.ON, fitted, num_tokens, seconds))
         raise AssertionError("unreachable")
+
+    async def _audited(
+        self, asked: _Asked, canonical: Canonical, policy: ContextPolicy, made: PreparedPrompt
+    ) -> PreparedPrompt:
+        """Tell of a prompt that is sent whole what the policy would do to it."""
+        room = room_of(asked.model.max_model_len, asked.chat.reserved_tokens)
+        audit = partial(self._editor.audit, canonical.conversation, policy, room)
+        fitted, seconds = await self._threads.run(asked.num_bytes, _timed, audit)
+        num_tokens = len(made.request.token_ids)
+        return replace(made, context=ContextReport.of(Mode.AUDIT, fitted, num_tokens, seconds))
 
     async def _made(self, asked: _Asked, canonical: Canonical) -> PreparedPrompt:
         num_bytes, identity, longest = asked.num_bytes, asked.identity, asked.model.max_model_len
@@ -230,7 +260,8 @@ class Ingress:
         rules = self._modes.rule_set(identity.tenant, route, None)
         memory = Recollection(self._memory, identity.scope)
         whole = await self._threads.run(num_bytes, canonical_form, rules, conversation, memory, {})
-        sent, _ = await self._cleared(whole, context, num_bytes)
+        cleared, _ = await self._cleared(whole, context, num_bytes)
+        sent = whole.sending(cleared.conversation)
         token_ids = await self._token_ids(sent, num_bytes, identity)
         policy = context.policy_in(rules)
         if policy is not None:
@@ -361,6 +392,12 @@ class Ingress:
         return self._hasher.prompt(
             rendered.token_ids, identity=identity, model=model, num_public_tokens=num_public_tokens
         )
+
+
+def _timed(work: Callable[[], _T]) -> tuple[_T, float]:
+    """Say how many seconds it took."""
+    began = time.perf_counter()
+    return work(), time.perf_counter() - began
 
 
 def _narrowed(identity: Identity, chat: ChatRequest, rules: RuleSet) -> Identity:

@@ -46,7 +46,8 @@ class MessagesWire:
         content += _text(answer.text.removesuffix(answer.late_text))
         content += [_tool_use(call.call_id, call.name, call.arguments) for call in answer.calls]
         content += _text(answer.late_text)
-        return orjson.dumps(self._message(content, answer.end.num_tokens, **_reason(answer.end)))
+        message = self._message(content, answer.end.num_tokens, **_reason(answer.end))
+        return orjson.dumps({**message, **self._head.context})
 
     def opening(self) -> bytes:
         """Begin the message, which tells of the prompt; the ping says that it goes on."""
@@ -74,7 +75,8 @@ class MessagesWire:
 
     def end(self, choice: int, end: AnswerEnd) -> bytes:  # noqa: ARG002 -- there is one
         """End the last block, then say why and count."""
-        delta = {"type": "message_delta", "delta": _reason(end), "usage": self._usage(end.num_tokens)}
+        delta: dict[str, Any] = {"type": "message_delta", "delta": _reason(end), "usage": self._usage(end.num_tokens)}
+        delta |= self._head.context
         return self._end_block() + _event(delta)
 
     def close(self, num_tokens: int) -> bytes:  # noqa: ARG002 -- its end has counted

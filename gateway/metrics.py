@@ -13,6 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from gateway.backends.base import Admission, BackendSnapshot
+from gateway.context.metrics import ContextMetrics
 from gateway.first_tokens import FIRST_TOKEN_SECONDS, HIT, MISS, cache_label
 from gateway.histogram import Histogram, LabelledHistogram
 from gateway.limits.limits import LIMIT_NAMES
@@ -104,6 +105,7 @@ class GatewayMetrics:
         )
         for name in LIMIT_NAMES:
             self._limited_requests.labels(name)  # 0, until there is one
+        self.context = ContextMetrics(registry if has_engine else CollectorRegistry())
         self._engine = _EngineCollector()
         registry.register(self._engine)
 

@@ -22,6 +22,7 @@ from gateway.backends.snapshot import snapshot_in_time
 from gateway.first_tokens import HIT, MISS, summary
 from gateway.lately import SAMPLE_SECONDS, Lately, Sample
 from gateway.metrics import GatewayMetrics, counted
+from gateway.normalize.rule import Mode
 from gateway.problems import Facts, problems
 from gateway.prompts.condition import PromptCondition
 from gateway.storage.store import Store
@@ -127,6 +128,7 @@ class Overview:
         losses: of the accounting; None: what was possible is not counted.
         store: None: nothing is kept.
         prompts: tells how the registered prompts are, at a time in seconds since 1970.
+        has_context_policy: tells whether it is on for anybody.
         template_faults: what about the chat template loses the cache.
         clock: seconds since 1970.
         ticks: seconds of a clock that never goes back.
@@ -141,6 +143,7 @@ class Overview:
         losses: Losses | None = None,
         store: Store | None = None,
         prompts: Callable[[float], list[PromptCondition]] = lambda _: [],
+        has_context_policy: Callable[[], bool] = lambda: False,
         template_faults: tuple[str, ...] = (),
         clock: Callable[[], float] = time.time,
         ticks: Callable[[], float] = time.monotonic,
@@ -151,6 +154,7 @@ class Overview:
         self._losses = losses
         self._store = store
         self._prompts = prompts
+        self._has_context_policy = has_context_policy
         self._template_faults = template_faults
         self._clock = clock
         self._ticks = ticks
@@ -198,9 +202,24 @@ class Overview:
                 label: summary(metrics.first_token_seconds.labels(label).counts) for label in (HIT, MISS)
             },
             "cache": None if look is None else _cache(look),
+            "context": self._context(),
             "requests": None if look is None else _lanes(look.snapshot),
             "num_logged_requests": None if store is None else store.log.num_written + store.log.num_waiting,
             "problems": [asdict(problem) for problem in problems(self._facts(look))],
+        }
+
+    def _context(self) -> Json | None:
+        """Sum up what the context policy did; None: it is off, and always was."""
+        metrics = self._metrics.context
+        mode = Mode.ON.value
+        num_requests = _of_mode(metrics.requests, mode)
+        if not num_requests and not self._has_context_policy():
+            return None
+        return {
+            "requests": num_requests,
+            "edited_requests": _of_mode(metrics.edited_requests, mode),
+            "cuts": _of_mode(metrics.cuts, mode),
+            "cleared_tokens": _of_mode(metrics.cleared_tokens, mode) - _of_mode(metrics.added_tokens, mode),
         }
 
     async def _watch(self) -> None:
@@ -253,6 +272,10 @@ class Overview:
 
 def _total(counter: Counter) -> int:
     return int(counted(counter)[()])
+
+
+def _of_mode(counter: Counter, mode: str) -> int:
+    return int(sum(value for (counted_mode, *_), value in counted(counter).items() if counted_mode == mode))
 
 
 def _share(part: int, whole: int) -> float | None:

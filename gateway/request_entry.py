@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.backends.base import Admission
+from gateway.context.report import ContextReport
 from gateway.errors import Problem
 from gateway.first_tokens import cache_label
 
@@ -47,6 +48,8 @@ class RequestEntry:
     """For how long the engine would have computed the cached tokens, as it estimates; None also: nobody can tell."""
     reasons: Mapping[str, int] | None = None
     rules: Sequence[str] | None = None
+    context: ContextReport | None = None
+    """What the context policy did; None: it is off."""
     request_body: str | None = None
     answer_text: str | None = None
 

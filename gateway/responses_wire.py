@@ -140,7 +140,7 @@ class ResponsesWire:
             "incomplete_details": {"reason": "max_output_tokens"} if status == _INCOMPLETE else None,
             "model": self._head.model,
             "output": printed,
-            **({} if usage is None else {"usage": usage}),
+            **({} if usage is None else {"usage": usage, **self._head.context}),
             **self._echo,
             **self._head.diagnostics,
         }

@@ -197,12 +197,15 @@ class Serving(Generic[RequestT]):
         entry.queue_seconds = max(0.0, services.clock() - handed_over_at - admission.seconds_ago)
         entry.rules = prepared.fired_rules
         entry.prompt_id = prepared.prompt_id
+        entry.context = prepared.context
         entry.admit(admission)
         record = self._record_of(task, prepared, admission)
         receipt = self._receipt(prepared, admission, model, record)
         services.diagnostics.note(record)
         try:
             services.metrics.count_admission(admission)
+            if prepared.context is not None:
+                services.metrics.context.count(prepared.context)
             answers = Answers(
                 generation,
                 [
@@ -231,6 +234,7 @@ class Serving(Generic[RequestT]):
                     admission,
                     model.block_size,
                     diagnostics,
+                    {} if prepared.context is None else prepared.context.fields,
                     scored_prompts(prepared.requests, generation.prompt_logprobs, services.tokenizer),
                 ),
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from gateway.answer_pieces import AnswerEnd, Piece, WholeAnswer
@@ -25,6 +25,8 @@ class AnswerHead:
     """Of the cache, in tokens."""
     diagnostics: Mapping[str, Any]
     """Fields for the body; empty: none were asked for."""
+    context: Mapping[str, Any] = field(default_factory=dict)
+    """Fields for the end of the answer, on what the context policy did; empty: it is off."""
     prompts: Sequence[ScoredPrompt] = ()
     """Whose log probabilities are wanted, in order; none: nobody asks."""
 

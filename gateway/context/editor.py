@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from gateway.context.extract import summarize
 from gateway.context.fitting import Archive, Fitted, Fitter
@@ -79,6 +80,22 @@ class ContextEditor:
         )
         return fitter.fit(planner.plan())
 
+    def audit(self, conversation: Conversation, policy: ContextPolicy, room: int) -> Fitted:
+        """Plan what `edit` would leave out, and write no texts; they count with all that they may take."""
+        history = History(conversation, self._count, document_tokens=policy.document_tokens)
+        planner = Planner(history, policy, room)
+        fitter = Fitter(
+            history,
+            planner,
+            digests_of(conversation),
+            self._count,
+            build_archive=lambda _: _NothingFound(),
+            summarize=lambda *_: "",
+            texts=_NothingKept(),
+        )
+        fitted = fitter.fit(planner.plan())
+        return replace(fitted, tokens_after=min(fitted.tokens_before, planner.size(fitted.plan)))
+
 
 class _Archive(Archive):
     def __init__(self, archive: PassageArchive, count: Counter) -> None:
@@ -87,6 +104,19 @@ class _Archive(Archive):
 
     def passages(self, question: str, budget: int) -> str:
         return printed(self._archive.best(question, budget, self._count))
+
+
+class _NothingFound(Archive):
+    def passages(self, question: str, budget: int) -> str:  # noqa: ARG002 -- of any
+        return ""
+
+
+class _NothingKept:
+    def find(self, key: bytes) -> str | None:  # noqa: ARG002 -- of any
+        return None
+
+    def keep(self, key: bytes, text: str) -> None:
+        pass
 
 
 class _Texts:

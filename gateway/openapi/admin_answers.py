@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gateway.openapi.context import CONTEXT_RECORD
 from gateway.openapi.schema import COUNT, FLAG, OBJECT, TEXT, TIME, Schema, answer, array, nullable, one_of
 
 _KEY: dict[str, Schema] = {
@@ -61,7 +62,7 @@ ADMIN_ANSWERS: dict[str, Schema] = {
     "CacheOptions": answer(max_shared_ratio={"type": "number"}, growth_reserve=COUNT),
     "Config": answer(changeable=array(TEXT), rules=OBJECT, chat_template_check=OBJECT),
     "RequestBlocks": answer(id=TEXT, status=TEXT, blocks=array(OBJECT), num_prompt_tokens=COUNT),
-    "LoggedRequest": answer(created_at=TIME, tenant=TEXT),
+    "LoggedRequest": answer(created_at=TIME, tenant=TEXT, context_management=CONTEXT_RECORD),
     "Difference": {
         "type": "object",
         "required": ["id", "from", "to", "diff"],

@@ -48,6 +48,9 @@ OVERVIEW: Schema = answer(
             evicted_blocks=_COUNT,
         )
     ),
+    context=nullable(
+        answer(requests=COUNT, edited_requests=COUNT, cuts=COUNT, cleared_tokens={"type": "integer"}),
+    ),
     requests=nullable(answer(running=_LANES, waiting=_LANES)),
     num_logged_requests=_COUNT,
     problems=array(

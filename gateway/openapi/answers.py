@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gateway.error_shapes import ANTHROPIC_ERROR_TYPES
+from gateway.openapi.context import CONTEXT_MANAGEMENT
 from gateway.openapi.schema import COUNT, OBJECT, TEXT, Schema, answer, any_of, array, nullable, one_of, ref, whole
 
 _FINISH = one_of("stop", "length", "tool_calls")
@@ -61,6 +62,7 @@ def error_schema(codes: set[str | None]) -> Schema:
 
 
 ANSWERS: dict[str, Schema] = {
+    "ContextManagement": CONTEXT_MANAGEMENT,
     "Usage": _USAGE,
     "ChatCompletion": _object(
         "chat.completion",
@@ -127,3 +129,6 @@ ANSWERS: dict[str, Schema] = {
     ),
     "AnthropicError": answer(type=one_of("error"), error=answer(type=one_of(*ANTHROPIC_ERROR_TYPES), message=TEXT)),
 }
+
+for _name in ("ChatCompletion", "ChatCompletionChunk", "Message", "MessageEvent", "Response"):
+    ANSWERS[_name]["properties"]["context_management"] = ref("ContextManagement")

@@ -16,7 +16,9 @@ from typing import NamedTuple
 from sqlalchemy import func, literal, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from gateway.context.report import ContextReport
 from gateway.first_tokens import bucket_name
+from gateway.normalize.rule import Mode
 from gateway.request_entry import RequestEntry
 from gateway.storage.adding import upsert_adding
 from gateway.storage.database import Database
@@ -187,8 +189,19 @@ def _sums_of(entry: RequestEntry) -> Iterator[tuple[str, str, float]]:
         yield "generated_tokens", "", entry.num_output_tokens
     if entry.saved_seconds is not None:
         yield "saved_seconds", "", entry.saved_seconds
+    if entry.context is not None and entry.context.mode is Mode.ON:
+        yield from _sums_of_context(entry.context)
     if entry.first_token_seconds is not None and entry.cache_label is not None:
         yield "first_tokens", f"{entry.cache_label}:{bucket_name(entry.first_token_seconds)}", 1
+
+
+def _sums_of_context(report: ContextReport) -> Iterator[tuple[str, str, float]]:
+    yield "context_requests", "", 1
+    if report.edits:
+        yield "context_edited_requests", "", 1
+        yield "context_cleared_tokens", "", report.original_tokens - report.tokens
+    if report.is_new_cut:
+        yield "context_cuts", "", 1
 
 
 def _minute(at: float) -> int:

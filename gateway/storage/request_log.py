@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -213,12 +213,13 @@ def _row(entry: RequestEntry) -> dict[str, object]:
         "saved_seconds": entry.saved_seconds,
         "reasons": _json(None if entry.reasons is None else dict(entry.reasons)),
         "rules": _json(None if entry.rules is None else list(entry.rules)),
+        "context_management": _json(None if entry.context is None else entry.context.recorded()),
         "request_body": _storable(entry.request_body),
         "answer_text": _storable(entry.answer_text),
     }
 
 
-def _json(value: dict[str, int] | list[str] | None) -> str | None:
+def _json(value: Mapping[str, Any] | list[str] | None) -> str | None:
     return None if value is None else orjson.dumps(value).decode()
 
 

@@ -141,6 +141,7 @@ REQUESTS = Table(
     Column("saved_seconds", Double),
     Column("reasons", _OptionalJson),
     Column("rules", _OptionalJson),
+    Column("context_management", _OptionalJson),
     Column("blocks", _OptionalJson),
     Column("request_body", Text),
     Column("answer_text", Text),

@@ -148,6 +148,7 @@ async def test_no_label_names_a_tenant_a_key_or_a_request(client: httpx.AsyncCli
         "limit",
         "lane",
         "cache",
+        "type",
     }
     assert labels <= few
     assert "mine" not in text

@@ -83,6 +83,7 @@ async def test_request_is_remembered_with_all_that_became_of_it(gateway: Gateway
         "saved_seconds": int(report["cached"]) / TOKENS_PER_SECOND,
         "reasons": {"hit": hits, "diverged": int(report["prompt"]) // 8 - hits},
         "rules": [],
+        "context_management": None,
     }
     for any_id in (first["request_id"], first["completion_id"]):
         assert (await gateway.admin.get(f"/requests/{any_id}")).json() == first
