@@ -32,7 +32,7 @@ class Canonical:
         """What is sent."""
         return self.origin.normalized.conversation
 
-    def sending(self, sent: Conversation) -> Canonical:
+    def sent_as(self, sent: Conversation) -> Canonical:
         """Send a form with less in it instead. The answer is remembered at the place where the client will send it again.
 
         What rules saved cannot be told any more: the forms that are compared are not those that were sent.

@@ -13,6 +13,7 @@ import orjson
 
 from gateway import checks
 from gateway.conversation import Content, Message, Part
+from gateway.document_parts import read_chat_file
 from gateway.errors import InvalidRequestError
 from gateway.tools import definitions
 
@@ -82,11 +83,12 @@ def _content(field: str, value: object, role: str) -> Content:
 def _part(field: str, value: object) -> Part:
     """Check a part; whether the model takes its kind is the template's to say."""
     part = checks.mapping(field, value)
-    if checks.text(f"{field}.type", part.get("type")) == "text":
+    kind = checks.text(f"{field}.type", part.get("type"))
+    if kind == "text":
         checks.text(f"{field}.text", part.get("text"))
     if len(part) > _TEXT_PART_FIELDS:
         checks.shallow(field, part)
-    return part
+    return read_chat_file(field, part) if kind == "file" else part
 
 
 def _tool_calls(field: str, value: object, role: str) -> None:

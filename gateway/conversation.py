@@ -7,7 +7,7 @@ each tool, each message. Text is kept as it came; fields that nobody knows are k
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 Part = Mapping[str, Any]
@@ -48,6 +48,16 @@ class Conversation:
         return len(self.messages)
 
 
+def with_one_head_message(conversation: Conversation) -> Conversation:
+    """Write the leading run of system messages as one, in parts."""
+    count = conversation.num_head_messages
+    if count < 2:
+        return conversation
+    head, turns = conversation.messages[:count], conversation.messages[count:]
+    parts = tuple(part for message in head for part in _parts(message.content))
+    return replace(conversation, messages=(replace(head[0], content=parts), *turns))
+
+
 def text_part(text: str) -> Part:
     """Write a text as a part."""
     return {"type": "text", "text": text}
@@ -77,6 +87,10 @@ def body_of(conversation: Conversation) -> dict[str, Any]:
     if conversation.tools:
         body["tools"] = list(conversation.tools)
     return body | {name: value for name, value in conversation.fields.items() if name != "model"}
+
+
+def _parts(content: Content) -> tuple[Part, ...]:
+    return (text_part(content),) if isinstance(content, str) else content or ()
 
 
 def _printed(content: Content) -> Any:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from gateway.accounting.accounting import Origin
 from gateway.answer_room import answer_room
 from gateway.auth import Identity
 from gateway.backends.base import GenerationRequest, ModelInfo, Sampling
@@ -24,78 +23,27 @@ from gateway.context.editor import ContextEditor, room_of, rooms_of
 from gateway.context.estimate import estimated_tokens
 from gateway.context.policy import ContextPolicy
 from gateway.context.report import ContextReport
-from gateway.context.rule import NAME as CONTEXT_POLICY
 from gateway.context.rule import context_policy_in
 from gateway.conversation import Conversation
 from gateway.errors import ContextLengthError, InvalidRequestError
 from gateway.normalize.memory import TurnMemory
 from gateway.normalize.modes import RuleModes
-from gateway.normalize.recollection import NextTurn, Recollection
+from gateway.normalize.recollection import Recollection
 from gateway.normalize.registry import RuleSet
 from gateway.normalize.relocate_volatile import has_place_for_values
 from gateway.normalize.rule import Mode
 from gateway.prefix import PrefixHasher
-from gateway.prompts.matching import HeadIndex
+from gateway.prepared import PreparedPrompt
+from gateway.prompts.documents import with_documents
 from gateway.prompts.registered import RegisteredPrompts, RegisteredVersion
 from gateway.prompts.registry import PromptRegistry
 from gateway.rendering import PromptRenderer, RenderedPrompt, WrittenPrompt
 from gateway.retention_hints import RetainedPrompt
 from gateway.threads import PromptThreads
 from gateway.tokenizer import TokenArray
-from gateway.tools.reading import AnswerForm, Reading
+from gateway.tools.reading import AnswerForm
 
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedPrompt:
-    """A request for the engine, and what was done to the prompt on the way."""
-
-    request: GenerationRequest
-    identity: Identity
-    """Whose cache it may use."""
-    origin: Origin | None = None
-    """None: it is a text without a form that rules could change."""
-    rendered: RenderedPrompt | None = None
-    prompt_id: str | None = None
-    """The registered prompt that was named, or that the tokens begin with."""
-    next_turn: NextTurn | None = None
-    """Remembers the answer; None: it is not to be remembered."""
-    reading: Reading | None = None
-    """What is to be found in the answer beside text; None: nothing."""
-    retained: Sequence[RetainedPrompt] = ()
-    """What its sender wants kept."""
-    context: ContextReport | None = None
-    """What the context policy did; None: it is off."""
-    more: tuple[GenerationRequest, ...] = ()
-    """For the further prompts of the same body, which differ in their tokens alone."""
-
-    @property
-    def requests(self) -> tuple[GenerationRequest, ...]:
-        """One for each prompt."""
-        return (self.request, *self.more)
-
-    @property
-    def num_answers(self) -> int:
-        """To all prompts."""
-        return len(self.requests) * self.request.sampling.n
-
-    @property
-    def most_tokens(self) -> int:
-        """Prompts and answers together, if none of them ends early."""
-        return sum(len(part.token_ids) + part.sampling.n * part.sampling.max_tokens for part in self.requests)
-
-    @property
-    def cut_tokens(self) -> int | None:
-        """By estimate: left out by the context policy, which cut the chat at this very request; None: it did not."""
-        fitted = self.fitted
-        return fitted.tokens_before - fitted.tokens_after if fitted and fitted.is_new_cut else None
-
-    @property
-    def fired_rules(self) -> tuple[str, ...]:
-        """Names of the rules that changed something, in order."""
-        fired = self.origin.normalized.fired if self.origin else ()
-        return (*fired, CONTEXT_POLICY) if self.context and self.context.is_applied else fired
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,11 +95,13 @@ class Ingress:
         """Prepare one chat that came by a route.
 
         Raises: InvalidRequestError: the template refuses it; ContextLengthError: it does not fit; NotFoundError: it
-        names a prompt that is not registered for this tenant.
+        names a prompt or a document that is not registered for this tenant.
         """
         named = None if chat.prompt is None else self._named(chat.prompt, identity)
-        conversation, num_bytes = chat.conversation, chat.num_body_bytes
-        rules = self._modes.rule_set(identity.tenant, route, named.compiled.choices if named else None)
+        documented = with_documents(chat.conversation, self._registered, identity.tenant)
+        conversation, num_bytes = documented.conversation, chat.num_body_bytes + documented.num_bytes
+        choices = documented.choices | dict(named.compiled.choices if named else {})
+        rules = self._modes.rule_set(identity.tenant, route, choices)
         identity = _narrowed(identity, chat, rules)
         slots: Mapping[str, str] = {}
         if named is not None and chat.prompt is not None:
@@ -159,20 +109,25 @@ class Ingress:
             slots = chat.prompt.variables if moves else {}
             conversation = named.compiled.before(conversation, chat.prompt.variables, open_slots=moves)
             num_bytes += len(named.version.canonical)
+        is_as_sent = named is None and not documented.documents
+        conversation = conversation if is_as_sent else self._renderer.fit_head(conversation)
         self._renderer.check(conversation)
         memory = Recollection(self._memory, identity.scope)
         canonical = await self._threads.run(num_bytes, canonical_form, rules, conversation, memory, slots)
-        if named is None and self._prompts is not None:
+        if is_as_sent and self._prompts is not None:
             self._prompts.see(conversation, canonical.conversation, identity)
         asked = _Asked(request_id, chat, identity, model, num_bytes)
-        made = await self._shortened(asked, canonical, rules)
+        try:
+            made = await self._made_by_policy(asked, canonical, rules)
+        except ContextLengthError as error:
+            raise documented.too_long(error) from error
         return made if named is None else replace(made, prompt_id=named.prompt.id)
 
-    async def _shortened(self, asked: _Asked, canonical: Canonical, rules: RuleSet) -> PreparedPrompt:
-        """Prepare what is left of a chat by its client's wishes, then by the policy; it is audited where none are."""
+    async def _made_by_policy(self, asked: _Asked, canonical: Canonical, rules: RuleSet) -> PreparedPrompt:
+        """Prepare what its client's wishes and then the policy leave of a chat; without wishes the policy may audit."""
         wishes = asked.chat.context
         cleared, seconds = await self._cleared(canonical, wishes, asked.num_bytes)
-        sent = canonical.sending(cleared.conversation)
+        sent = canonical.sent_as(cleared.conversation)
         if (policy := wishes.policy_in(rules)) is not None:
             made = await self._cut(asked, sent, policy)
         else:
@@ -199,7 +154,7 @@ class Ingress:
             fitted, took = await self._threads.run(asked.num_bytes, _timed, edit)
             seconds += took
             try:
-                made = await self._made(asked, canonical.sending(fitted.conversation))
+                made = await self._made(asked, canonical.sent_as(fitted.conversation))
             except ContextLengthError:
                 if is_last:
                     raise
@@ -254,14 +209,18 @@ class Ingress:
     ) -> SentTokens:
         """Give the tokens that a chat would be sent with, however many they are, if no length of its answer is given.
 
-        Raises: InvalidRequestError: the template refuses it.
+        Raises: InvalidRequestError: the template refuses it; NotFoundError: it names a document that is not registered
+        for this tenant.
         """
+        documented = with_documents(conversation, self._registered, identity.tenant)
+        if documented.documents:
+            conversation, num_bytes = self._renderer.fit_head(documented.conversation), num_bytes + documented.num_bytes
         self._renderer.check(conversation)
-        rules = self._modes.rule_set(identity.tenant, route, None)
+        rules = self._modes.rule_set(identity.tenant, route, documented.choices)
         memory = Recollection(self._memory, identity.scope)
         whole = await self._threads.run(num_bytes, canonical_form, rules, conversation, memory, {})
         cleared, _ = await self._cleared(whole, context, num_bytes)
-        sent = whole.sending(cleared.conversation)
+        sent = whole.sent_as(cleared.conversation)
         token_ids = await self._token_ids(sent, num_bytes, identity)
         policy = context.policy_in(rules)
         if policy is not None:
@@ -269,7 +228,7 @@ class Ingress:
                 arguments = (sent.conversation, policy, room, identity.scope)
                 fitted = await self._threads.run(num_bytes, self._editor.edit, *arguments)
                 if fitted.edits:
-                    token_ids = await self._token_ids(sent.sending(fitted.conversation), num_bytes, identity)
+                    token_ids = await self._token_ids(sent.sent_as(fitted.conversation), num_bytes, identity)
                 if len(token_ids) < model.max_model_len:
                     break
         elif not context.is_asked:
@@ -290,8 +249,11 @@ class Ingress:
         return self._renderer.tokenize(written, tenant=identity.tenant, spans=canonical.written_ids)
 
     def _named(self, reference: PromptReference, identity: Identity) -> RegisteredVersion:
-        prompts = self._prompts.registered if self._prompts else RegisteredPrompts()
-        return prompts.find(reference, identity.tenant)
+        return self._registered.find(reference, identity.tenant)
+
+    @property
+    def _registered(self) -> RegisteredPrompts:
+        return self._prompts.registered if self._prompts else RegisteredPrompts()
 
     def _prepare(self, asked: _Asked, canonical: Canonical, written: WrittenPrompt) -> PreparedPrompt:
         chat, identity, model = asked.chat, asked.identity, asked.model
@@ -369,7 +331,7 @@ class Ingress:
             num_prompt_logprobs=chat.num_prompt_logprobs,
             n=chat.n,
         )
-        heads = self._prompts.registered.heads if self._prompts else HeadIndex()
+        heads = self._registered.heads
         request = self._hasher.request(
             request_id,
             token_ids,
@@ -387,8 +349,7 @@ class Ingress:
         Raises: InvalidRequestError: the template refuses it; ContextLengthError: it is far too long.
         """
         rendered = self._renderer.render(conversation, tenant=identity.tenant, max_model_len=model.max_model_len)
-        heads = self._prompts.registered.heads if self._prompts else HeadIndex()
-        num_public_tokens = heads.num_public_tokens(rendered.token_ids)
+        num_public_tokens = self._registered.heads.num_public_tokens(rendered.token_ids)
         return self._hasher.prompt(
             rendered.token_ids, identity=identity, model=model, num_public_tokens=num_public_tokens
         )

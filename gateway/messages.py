@@ -7,9 +7,10 @@ from typing import Any
 from gateway.auth import Identity
 from gateway.backends.base import ModelInfo
 from gateway.chat_request import ChatRequest
-from gateway.ingress import Ingress, PreparedPrompt
+from gateway.ingress import Ingress
 from gateway.messages_request import parse_count_request, parse_messages_request
 from gateway.messages_wire import MessagesWire
+from gateway.prepared import PreparedPrompt
 from gateway.serving import Services
 from gateway.wire import AnswerHead
 

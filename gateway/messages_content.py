@@ -14,6 +14,7 @@ import orjson
 from gateway import checks
 from gateway.chat_messages import MAX_MESSAGES, MAX_NAME_CHARS, MAX_PARTS, MAX_TOOLS
 from gateway.conversation import Content, Conversation, Message, Part, text_part
+from gateway.document_parts import read_document_block
 from gateway.errors import InvalidRequestError, shown
 from gateway.tools import definitions
 
@@ -72,8 +73,9 @@ def _user(blocks: Blocks) -> list[Message]:
     messages: list[Message] = []
     texts: list[Part] = []
     for field, block in blocks:
-        if _type(field, block, ("text", "tool_result")) == "text":
-            texts.append(_text(field, block))
+        kind = _type(field, block, ("text", "tool_result", "document"))
+        if kind != "tool_result":
+            texts.append(_text(field, block) if kind == "text" else read_document_block(field, block))
             continue
         if texts:
             messages.append(Message("user", tuple(texts)))

@@ -70,6 +70,11 @@ class GatewayMetrics:
         self.aborted_requests = Counter(
             "prefixgate_aborted_requests", "Requests whose client went away", registry=registry
         )
+        self.too_long_requests = Counter(
+            "prefixgate_too_long_requests",
+            "Requests refused for more tokens than the model takes",
+            registry=registry if has_engine else None,
+        )
         self.first_token_seconds = LabelledHistogram(
             "prefixgate_time_to_first_token_seconds",
             "From the arrival of the request to its first token, by whether at least half of the prompt was cached",

@@ -237,6 +237,7 @@ class Overview:
         counts = {
             "answers": int(sum(count for _, count in statuses)),
             "failed_answers": int(sum(count for status, count in statuses if status >= _FIRST_ERROR)),
+            "too_long_answers": _total(self._metrics.too_long_requests),
             "limited_answers": int(sum(count for status, count in statuses if status == _LIMITED)),
             "looked_up_blocks": int(sum(blocks.values())),
             "evicted_misses": int(blocks.get((Reason.EVICTED.value,), 0)),

@@ -20,6 +20,10 @@ MIN_ANSWERS = 10
 MANY_ERRORS = 0.05
 MANY_EVICTED = 0.05
 """Share of the prompt blocks that would have been found, had they not been evicted."""
+MIN_CUT_REQUESTS = 20
+"""Fewer say nothing of how often chats are cut."""
+MANY_CUTS = 1 / 3
+"""Cuts to a request that goes without something: between two of a chat should lie more requests."""
 MIN_UNSEEN_REQUESTS = 100
 """So many requests without one in the sample are no accident of a start."""
 _MAX_NAMES = 3
@@ -72,6 +76,14 @@ class Facts:
     """Of those, with a status from 500 on."""
     limited_answers: int = 0
     """Of those, refused by a limit (429)."""
+    too_long_answers: int = 0
+    """Of those, refused for more tokens than the window has (`context_length_exceeded`)."""
+    has_context_policy: bool = False
+    """Whether it is on for anybody."""
+    context_requests: int = 0
+    """From which the context policy left something out, lately."""
+    context_cuts: int = 0
+    """Of those, that it cut further than the request before."""
     template_faults: Sequence[str] = ()
     """What about the chat template loses the cache."""
     sampling: float | None = None
@@ -152,6 +164,27 @@ def _limited(facts: Facts) -> Iterator[Problem]:
         share = facts.limited_answers / facts.answers
         text = f"{share:.0%} of the last {facts.answers:,} answers were refusals: a tenant or a key is at its limit."
         yield Problem("warning", "many_limited", text, "#/tenants")
+
+
+def _too_long(facts: Facts) -> Iterator[Problem]:
+    is_often = facts.answers >= MIN_ANSWERS and facts.too_long_answers >= MANY_ERRORS * facts.answers
+    if is_often and not facts.has_context_policy:
+        share = facts.too_long_answers / facts.answers
+        text = (
+            f"{share:.0%} of the last {facts.answers:,} answers were refusals of what is too long for the model. Start the "
+            "gateway with --context-policy on, or turn the rule context_policy on, to have such chats cut to what fits."
+        )
+        yield Problem("info", "many_too_long", text, "#/why")
+
+
+def _frequent_cuts(facts: Facts) -> Iterator[Problem]:
+    if facts.context_requests >= MIN_CUT_REQUESTS and facts.context_cuts >= MANY_CUTS * facts.context_requests:
+        text = (
+            f"The context policy cuts chats again and again: {facts.context_cuts:,} times lately, in {facts.context_requests:,} "
+            "requests that were too long. What stands behind a cut is computed anew. A low further below high, parameters "
+            "of context_policy, makes cuts rarer; chats that are too long from their first request on cannot do with fewer."
+        )
+        yield Problem("warning", "frequent_cuts", text, "#/why")
 
 
 def _waiting(facts: Facts) -> Iterator[Problem]:
@@ -240,6 +273,8 @@ CHECKS: Sequence[Callable[[Facts], Iterable[Problem]]] = (
     _database,
     _errors,
     _limited,
+    _too_long,
+    _frequent_cuts,
     _dropped_rows,
     _waiting,
     _template,

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope
 
 from gateway.auth import Authenticator, Identity
 from gateway.disconnect import ClientDisconnectedError, read_body
-from gateway.errors import problem_of
+from gateway.errors import ContextLengthError, problem_of
 from gateway.limits.limiter import Limiter, Ticket
 from gateway.metrics import GatewayMetrics
 from gateway.request_entry import CLIENT_GONE, RequestEntry
@@ -86,6 +86,8 @@ class Reception:
                 logger.info("client gone")
         except Exception as error:
             entry.fail(problem_of(error))
+            if isinstance(error, ContextLengthError):
+                self.metrics.too_long_requests.inc()
             raise
         finally:
             entry.total_seconds = self.clock() - arrived_at

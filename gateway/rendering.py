@@ -16,7 +16,7 @@ import orjson
 
 from gateway import checks, literals
 from gateway.continuation import begun_answer, cut_behind
-from gateway.conversation import Content, Conversation, Message, Part, text_part, texts_of
+from gateway.conversation import Content, Conversation, Message, Part, text_part, texts_of, with_one_head_message
 from gateway.errors import ContextLengthError, InvalidRequestError
 from gateway.pieces import Piece, PieceEncoder
 from gateway.regions import Layout, Region, lay_out, regions_of
@@ -127,6 +127,10 @@ class PromptRenderer:
                 raise _not_rendered(f"messages[{index}].tool_calls", len(message.fields["tool_calls"]))
         if conversation.tools and not self._template.renders_tools:
             raise _not_rendered("tools", len(conversation.tools))
+
+    def fit_head(self, conversation: Conversation) -> Conversation:
+        """Give the system messages at the start the form that the template takes: several, or one of all."""
+        return conversation if self._template.takes_system_messages else with_one_head_message(conversation)
 
     def render(
         self,

@@ -13,6 +13,7 @@ from typing import Any
 from gateway import checks
 from gateway.chat_messages import MAX_MESSAGES, MAX_NAME_CHARS, MAX_PARTS, MAX_TOOLS, check_arguments
 from gateway.conversation import Content, Conversation, Message, Part, text_part
+from gateway.document_parts import read_input_file
 from gateway.errors import InvalidRequestError, shown
 from gateway.tools import definitions
 
@@ -115,7 +116,8 @@ def _kind(place: str, item: dict[str, Any]) -> str:
 
 def _said(place: str, item: dict[str, Any]) -> Message:
     role = checks.one_of(f"{place}.role", item.get("role"), ROLES)
-    return Message(role, _content(f"{place}.content", item.get("content"), least=0 if role == "assistant" else 1))
+    field, least = f"{place}.content", 0 if role == "assistant" else 1
+    return Message(role, _content(field, item.get("content"), least=least, takes_documents=role == "user"))
 
 
 def _result(place: str, item: dict[str, Any]) -> Message:
@@ -135,14 +137,21 @@ def _thoughts(place: str, item: dict[str, Any]) -> list[str]:
     return [_text(f"{place}.content[{index}]", part, ("reasoning_text",))["text"] for index, part in enumerate(parts)]
 
 
-def _content(name: str, value: object, *, least: int = 0) -> Content:
-    """Accept a text, or parts that are texts."""
+def _content(name: str, value: object, *, least: int = 0, takes_documents: bool = False) -> Content:
+    """Accept a text, or parts that are texts or name documents."""
     if isinstance(value, str):
         return value
     if not isinstance(value, list):
         checks.refuse(name, value, "a string or an array of parts")
     parts = checks.sequence(name, value, most=MAX_PARTS, least=least)
-    return tuple(_text(f"{name}[{index}]", part, _TEXT_PARTS) for index, part in enumerate(parts))
+    read = _text_or_document if takes_documents else _text
+    return tuple(read(f"{name}[{index}]", part, _TEXT_PARTS) for index, part in enumerate(parts))
+
+
+def _text_or_document(place: str, value: object, kinds: tuple[str, ...]) -> Part:
+    part = checks.mapping(place, value)
+    document = read_input_file(place, part) if part.get("type") == "input_file" else None
+    return document or _text(place, part, kinds)
 
 
 def _text(place: str, value: object, kinds: tuple[str, ...]) -> Part:

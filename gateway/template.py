@@ -8,6 +8,7 @@ Source: transformers, utils/chat_template_utils.py: environment options, filters
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NoReturn
@@ -35,6 +36,7 @@ class ChatTemplate:
         renders_tools: the source speaks of `tools`, so they will not be dropped silently.
         renders_calls: the same of calls in the history.
         takes_parts: content may be a list of text parts; else it has to be one string.
+        takes_system_messages: several at the start; else one at most.
         source: as it came.
         special_tokens: names that it may write -> their texts.
         reserved: names that no switch may have.
@@ -74,6 +76,7 @@ class ChatTemplate:
         self.renders_tools = "tools" in source
         self.renders_calls = "tool_calls" in source
         self.takes_parts = self._probe_parts()
+        self.takes_system_messages = self._probe_system_messages()
 
     def render(
         self,
@@ -117,6 +120,15 @@ class ChatTemplate:
         except InvalidRequestError:
             return False
         return "probe-text" in rendered and "'text'" not in rendered and '"text"' not in rendered
+
+    def _probe_system_messages(self) -> bool:
+        """Try two: both must come out, each once and in order."""
+        roles = (("system", "probe-one"), ("system", "probe-two"), ("user", "probe-three"))
+        try:
+            rendered = self.render([{"role": role, "content": content} for role, content in roles])
+        except InvalidRequestError:
+            return False
+        return re.findall("probe-[a-z]+", rendered) == [content for _, content in roles]
 
 
 class _Generation(Extension):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -49,17 +49,24 @@ def prompt_head(
     Raises: InvalidRequestError: the model's template refuses the prompt; ContextLengthError: it is far too long.
     """
     renderer.check(conversation)
-    rendered = [
-        renderer.token_ids(_with_client(conversation, slots, probe), max_model_len=max_model_len) for probe in _PROBES
-    ]
+    chats = map(renderer.fit_head, _with_clients(conversation, slots))
+    rendered = [renderer.token_ids(chat, max_model_len=max_model_len) for chat in chats]
     shortest = min(len(tokens) for tokens in rendered)
     table = np.stack([tokens[:shortest] for tokens in rendered])
     differing = np.flatnonzero((table != table[0]).any(axis=0))
     return PromptHead(table[0, : int(differing[0]) if len(differing) else shortest].copy())
 
 
-def _with_client(conversation: Conversation, slots: Sequence[str], probe: str) -> Conversation:
-    """Fill the slots and add the turn that comes next."""
-    filled = fill(conversation, slots, dict.fromkeys(slots, probe))
-    role = "assistant" if filled.messages[-1].role == "user" else "user"
-    return replace(filled, messages=(*filled.messages, Message(role, probe)))
+def _with_clients(conversation: Conversation, slots: Sequence[str]) -> Iterator[Conversation]:
+    """Fill the slots and add what comes next: a turn, or, where none was spoken yet, a client's own instructions."""
+    role = "assistant" if conversation.messages[-1].role == "user" else "user"
+    said = [(Message(role, probe),) for probe in _PROBES]
+    for probe, turns in zip(_PROBES, said, strict=True):
+        yield _before(fill(conversation, slots, dict.fromkeys(slots, probe)), turns)
+    if conversation.num_head_messages == len(conversation.messages):
+        filled = fill(conversation, slots, dict.fromkeys(slots, _PROBES[0]))
+        yield _before(filled, (Message("system", _PROBES[0]), *said[0]))
+
+
+def _before(conversation: Conversation, messages: Sequence[Message]) -> Conversation:
+    return replace(conversation, messages=(*conversation.messages, *messages))

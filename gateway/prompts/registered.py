@@ -69,25 +69,31 @@ class RegisteredPrompts:
             if not entry.compiled.slots
         ]
 
+    def versions_of(self, name: str, tenant: str) -> list[RegisteredVersion]:
+        """Return all versions of what an id or a name means to a tenant: of its own prompts before public ones."""
+        meant = [
+            entry
+            for entry in self._versions
+            if name in (entry.prompt.id, entry.prompt.name) and entry.owner in (tenant, None)
+        ]
+        prompt = min((entry.prompt for entry in meant), key=lambda p: (p.id != name, p.is_public), default=None)
+        return [entry for entry in meant if prompt is not None and entry.prompt.id == prompt.id]
+
     def find(self, reference: PromptReference, tenant: str) -> RegisteredVersion:
         """Look up what a request names: an id, or a name, of the tenant's own prompts before public ones.
 
         Raises: NotFoundError: nothing of this name that the tenant may use, or no such version.
         """
-        named = [
-            entry
-            for entry in self._versions
-            if reference.prompt in (entry.prompt.id, entry.prompt.name) and entry.owner in (tenant, None)
-        ]
+        named = self.versions_of(reference.prompt, tenant)
         if not named:
             raise NotFoundError(
                 f"prompt.id: got {shown(reference.prompt)}, wanted the id or name of a registered prompt",
                 param="prompt.id",
             )
-        prompt = min((entry.prompt for entry in named), key=lambda p: (p.id != reference.prompt, p.is_public))
+        prompt = named[0].prompt
         version = prompt.active_version if reference.version is None else reference.version
         for entry in named:
-            if entry.prompt.id == prompt.id and entry.version.version == version:
+            if entry.version.version == version:
                 return entry
         raise NotFoundError(
             f"prompt.version: got {version}, wanted a version of {shown(prompt.name)} for the model served here",

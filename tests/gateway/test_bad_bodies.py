@@ -52,7 +52,16 @@ MESSAGES: dict[str, tuple[dict[str, object], str]] = {
     "block-untyped": (block(text="hi"), "messages[0].content[0].type"),
     "text-number": (block(type="text", text=5), "messages[0].content[0].text"),
     "image": (block(**IMAGE), "messages[0].content[0].type"),
-    "document": (block(type="document"), "messages[0].content[0].type"),
+    "document": (block(type="document", source={"type": "base64"}), "messages[0].content[0].source.type"),
+    "document-sourceless": (block(type="document"), "messages[0].content[0].source"),
+    "document-number": (
+        block(type="document", source={"type": "file", "file_id": 3}),
+        "messages[0].content[0].source.file_id",
+    ),
+    "document-cited": (
+        block(type="document", source={"type": "file", "file_id": "a"}, citations={"enabled": True}),
+        "messages[0].content[0].citations.enabled",
+    ),
     "use-of-user": (block(**USE), "messages[0].content[0].type"),
     "result-of-assistant": (said(type="tool_result", tool_use_id="1"), "messages[0].content[0].type"),
     "result-without-id": (block(type="tool_result"), "messages[0].content[0].tool_use_id"),

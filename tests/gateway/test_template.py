@@ -72,3 +72,16 @@ def test_template_that_does_not_compile_is_an_error_of_its_own() -> None:
 )
 def test_template_finds_out_whether_it_takes_parts(source: str, takes_parts: bool) -> None:
     assert ChatTemplate(source, special_tokens={}).takes_parts is takes_parts
+
+
+@pytest.mark.parametrize(
+    ("source", "takes_several"),
+    [
+        ("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}", True),
+        ("{% for m in messages %}{{ m.content if m.role == 'user' or loop.first }}{% endfor %}", False),
+        ("{{ messages[0].content }}{{ messages[2].content }}{{ messages[1].content }}", False),
+        ("{% if messages[1].role == 'system' %}{{ raise_exception('one is enough') }}{% endif %}", False),
+    ],
+)
+def test_template_finds_out_whether_it_takes_several_system_messages(source: str, takes_several: bool) -> None:
+    assert ChatTemplate(source, special_tokens={}).takes_system_messages is takes_several

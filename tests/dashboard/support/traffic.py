@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import httpx
@@ -17,6 +17,9 @@ SCRIPT_TENANT = f"Acme {SCRIPT[:60]}"
 TENANTS = ("museum", "library", SCRIPT_TENANT)
 LIMITED_TENANT = "visitor"
 """May ask once a minute."""
+ARCHIVE_TENANT = "archive"
+"""Holds chats that become too long, with the context policy on for it alone."""
+POLICY = {"high": 0.12, "low": 0.06, "document_tokens": 100, "keep_units": 2}
 PROMPT = "museum-desk"
 """Registered by `prepare` for the first tenant, with two versions, of which the first is active."""
 RULE = "strip_client_header"
@@ -56,6 +59,7 @@ class Traffic:
     async def everything(self) -> None:
         """A round of all that follows."""
         await self.prepare()
+        await self.archive()
         await self.chats()
         await self.desk()
         await self.failures()
@@ -63,12 +67,14 @@ class Traffic:
 
     async def prepare(self) -> None:
         """Make tenants and a prompt, and set the rule to audit, as an operator would."""
-        for tenant in (*TENANTS, LIMITED_TENANT):
+        for tenant in (*TENANTS, LIMITED_TENANT, ARCHIVE_TENANT):
             await self._operate("POST", "/tenants", {"name": tenant}, status=201)
             made = await self._operate("POST", "/keys", {"tenant": tenant, "name": "traffic"}, status=201)
             self.keys[tenant] = made["key"]
         await self._operate("PATCH", f"/tenants/{LIMITED_TENANT}", {"limits": {"requests_per_minute": 1}})
         await self._operate("PUT", f"/rules/{RULE}", {"mode": "audit"})
+        policy = {"tenant": ARCHIVE_TENANT, "mode": "on", "params": POLICY}
+        await self._operate("PUT", "/rules/context_policy", policy)
         prompt = {"name": PROMPT, "scope": TENANTS[0], "text": _DESK, "retention": {"pin": True}}
         await self._operate("POST", "/prompts", prompt, status=201)
         second = {"text": _DESK.replace("one short sentence", "two short sentences")}
@@ -86,6 +92,14 @@ class Traffic:
         """Prompt tokens since the gateway's start, and those that came from the cache."""
         told = (await self._gateway.get("/overview"))["tokens"]
         return told["prompt"], told["cached"]
+
+    async def archive(self, num_turns: int = 8) -> None:
+        """A chat with documents that becomes too long and is cut, more than once."""
+        messages = [{"role": "system", "content": "You keep the archive of a museum of clocks."}]
+        for turn in range(num_turns):
+            messages.append({"role": "user", "content": _page_of(turn) + f"Who repaired clock {turn}?"})
+            await self._post(ARCHIVE_TENANT, self._body(messages))
+            messages.append({"role": "assistant", "content": _found(turn)})
 
     async def desk(self, num_requests: int = 4) -> None:
         """Requests that name the registered prompt, and one that has nearly its text."""
@@ -124,7 +138,7 @@ class Traffic:
         """As a client of a provider's has it, for the provider's books."""
         return f"x-anthropic-billing-header: cc_version=2.1; cc_entrypoint=cli; cch={next(self._numbers) * 7919:x};\n"
 
-    def _body(self, messages: list[dict[str, str]]) -> dict[str, Any]:
+    def _body(self, messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         return {"model": "tiny", "messages": messages, "max_tokens": 6, "ignore_eos": True}
 
     async def _post(self, tenant: str, body: dict[str, Any], *, status: int = 200) -> Any:
@@ -148,3 +162,16 @@ def _turns(chat: int, turn: int) -> list[dict[str, str]]:
         if number < turn:
             messages.append({"role": "assistant", "content": "In the first room, on the left."})
     return messages
+
+
+def _page_of(turn: int) -> str:
+    """A document, which stands before every third question."""
+    if turn % 3:
+        return ""
+    lines = (f"On page {page} clock {turn * 10 + page} is wound by keeper {page * 37 % 23}." for page in range(12))
+    return f"{' '.join(lines)}\n\n"
+
+
+def _found(turn: int) -> str:
+    """A long answer, made up."""
+    return "\n".join(f"In {1900 + row} clock {turn} was repaired by master {row * 7 % 11}." for row in range(8))

@@ -12,6 +12,7 @@ import httpx
 import openai
 import orjson
 import pytest
+from anthropic.types.beta import BetaClearToolUses20250919EditResponse
 
 from gateway.app import create_app
 from gateway.errors import InvalidRequestError
@@ -89,8 +90,9 @@ async def test_old_uses_of_tools_are_cleared_for_one_that_asks(
 ) -> None:
     await ask(client, MESSAGES, body(used(5)))
     assert facts(sent_by(backend, tokenizer)) == [0, 1, 2, 3, 4]
-    await ask(client, MESSAGES, body(used(5), context_management=clearing()))
+    told = await ask(client, MESSAGES, body(used(5), context_management=clearing()))
     sent = sent_by(backend, tokenizer)
+    assert told["context_management"]["input_tokens"] == len(backend.requests[-1].token_ids)
     assert facts(sent) == [3, 4]  # four are more than three, and the fifth came later
     assert sent.count("[The result of search is no longer here") == 3
     assert sent.count('{"at":') == 5
@@ -154,6 +156,7 @@ async def test_responses_cut_what_is_too_long_where_truncation_is_auto(
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "context_length_exceeded")
     told = await ask(client, RESPONSES, {"model": "tiny", "input": INPUT, "truncation": "auto"})
     assert told["truncation"] == "auto"
+    assert told["context_management"]["applied_edits"]
     assert len(backend.requests[-1].token_ids) < 4096
     short = await ask(client, RESPONSES, {"model": "tiny", "input": "hi", "truncation": "disabled"})
     assert short["truncation"] == "disabled"
@@ -176,7 +179,14 @@ async def test_compaction_cuts_above_its_threshold(client: httpx.AsyncClient, ba
 async def test_anthropics_sdk_asks(base_url: str, backend: FakeBackend, tokenizer: Tokenizer) -> None:
     async with anthropic.AsyncAnthropic(base_url=base_url, api_key="ignored", max_retries=0) as client:
         wanted: Any = {**body(used(5)), "betas": BETAS, "context_management": clearing()}
-        await client.beta.messages.create(**wanted)
+        answer = await client.beta.messages.create(**wanted)
+        assert answer.context_management is not None
+        [edit] = answer.context_management.applied_edits
+        assert isinstance(edit, BetaClearToolUses20250919EditResponse)
+        assert (edit.cleared_tool_uses, edit.cleared_input_tokens > 0) == (3, True)
+        async with client.beta.messages.stream(**wanted) as stream:
+            final = await stream.get_final_message()
+        assert final.context_management == answer.context_management
         assert facts(sent_by(backend, tokenizer)) == [3, 4]
         counted = await client.beta.messages.count_tokens(
             **{name: value for name, value in wanted.items() if name != "max_tokens"}
@@ -193,6 +203,7 @@ async def test_openais_sdk_asks(base_url: str, backend: FakeBackend) -> None:
     async with openai.AsyncOpenAI(base_url=f"{base_url}/v1", api_key="ignored", max_retries=0) as client:
         answer = await client.responses.create(**asked, truncation="auto")
         assert answer.truncation == "auto"
+        assert answer.to_dict()["context_management"]["applied_edits"] == []
         entry: Any = {"type": "compaction", "compact_threshold": 1000}
         await client.responses.create(**asked, context_management=[entry])
     whole, compacted = (len(request.token_ids) for request in backend.requests)

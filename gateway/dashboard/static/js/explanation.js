@@ -10,15 +10,21 @@ import { failure } from "./states.js";
 
 const SIGNS = { "\r": "␍", "\n": "⏎\n", "\t": "⇥", "\u00a0": "⍽", "\ufeff": "⟨BOM⟩", "\u200b": "⟨ZWSP⟩" };
 const LEAST_SAME = 8;
+const CUT = {
+  word: "Cut to fit",
+  meaning: "the chat became too long, and the context policy left a part of it out from here on",
+  advice: "Nothing: a cut is computed once. Where the same chat is cut every few requests, set low, a parameter of context_policy, further below high.",
+};
 
 /** @param {object} report  as GET /requests/{id}/explain tells it */
 export function explanation(report) {
-  const advice = reasonAdvice(report.reason);
+  const cut = report.context_cut;
+  const advice = cut ? CUT.advice : reasonAdvice(report.reason);
   return [
     h("p.sentence", report.sentence),
     h(
       "dl.facts",
-      fact("Reason", [h("span.badge", reasonWord(report.reason)), ` ${reasonMeaning(report.reason)}`]),
+      fact("Reason", [h("span.badge", cut ? CUT.word : reasonWord(report.reason)), ` ${cut ? CUT.meaning : reasonMeaning(report.reason)}`]),
       fact("Tokens", [figure("num_cached_tokens", report.num_cached_tokens, count), " reused, ", figure("num_lost_tokens", report.num_lost_tokens, count), " computed, of ", figure("num_prompt_tokens", report.num_prompt_tokens, count)]),
       fact("Place", place(report)),
       fact("Nearest text", nearest(report)),

@@ -47,7 +47,7 @@ function inFigures(losses) {
   const { prompt_tokens: prompt, possible_tokens: possible, cached_tokens: cached } = losses;
   return [
     "Of ", figure("prompt_tokens", prompt), " prompt tokens of the sample ", figure("unseen_tokens", losses.unseen_tokens),
-    " were new: nobody had sent that text before, so no cache could have it. ", figure("possible_tokens", possible),
+    " were new: nobody had sent that text before, or not behind the same cut of a long chat, so no cache could have it. ", figure("possible_tokens", possible),
     ` (${percent(possible / prompt)}) could have come from an unlimited cache with all safe rules on; `,
     figure("cached_tokens", cached), ` (${percent(cached / prompt)}) did. Rules that are no safe ones are not counted in it: what those in audit mode would win besides stands below. The sample is ${setting(losses.sampling)} of the prompt families.`,
   ];

@@ -3,7 +3,7 @@
 import { h } from "./dom.js";
 import { count, figure, NOTHING, seconds, timeTag } from "./format.js";
 import { meter } from "./meter.js";
-import { idOf, pageOf, statusBadge } from "./request_words.js";
+import { cutBadge, idOf, pageOf, statusBadge } from "./request_words.js";
 
 /** @param {Map<string, string>} names  of tenants */
 export function requestColumns(names) {
@@ -13,7 +13,7 @@ export function requestColumns(names) {
     { title: "Tenant", cell: (row) => h("span.name", { title: row.tenant }, names.get(row.tenant) ?? row.tenant) },
     { title: "Endpoint", cell: (row) => h("span.code", row.endpoint) },
     { title: "Status", cell: statusBadge },
-    { title: "Prompt", isNumber: true, hint: "tokens of the prompt", cell: (row) => figure("num_prompt_tokens", row.num_prompt_tokens, count) },
+    { title: "Prompt", isNumber: true, hint: "tokens of the prompt", cell: (row) => [cutBadge(row), figure("num_prompt_tokens", row.num_prompt_tokens, count)] },
     { title: "Cached", isNumber: true, hint: "tokens of the prompt that were taken from the cache", cell: cached },
     { title: "First token", isNumber: true, hint: "from arrival to the first token of the answer", cell: (row) => figure("first_token_seconds", row.first_token_seconds, seconds) },
     { title: "Total", isNumber: true, hint: "from arrival to the end", cell: (row) => figure("total_seconds", row.total_seconds, seconds) },

@@ -1,6 +1,7 @@
 // The normalizer's rules by what they do now, what they save, and the buttons that turn them on, to audit, and off.
 
 import { get } from "./api.js";
+import { setContextPolicy } from "./context_policy.js";
 import { fill, h } from "./dom.js";
 import { compact, count, figure, percent } from "./format.js";
 import { paramsFor, switchRule } from "./rule_switch.js";
@@ -15,7 +16,7 @@ const BUTTONS = { on: ["off"], audit: ["on", "off"], off: ["audit", "on"] };
  * A card that loads again when it is told to. A rule stays in the list where it was when the page was opened, with its
  * new mode beside it: what one has just pressed does not jump away.
  */
-export function rulesCard({ signal }) {
+export function rulesCard({ signal, live }) {
   const lists = { audit: h("div", loading()), on: h("div"), off: h("div") };
   const summaries = { on: h("summary", TITLES.on), off: h("summary", TITLES.off) };
   const homes = new Map();
@@ -24,7 +25,7 @@ export function rulesCard({ signal }) {
   async function load() {
     try {
       const [rules, savings] = await Promise.all([get("rules", { signal }), get("savings", { signal }).catch(withoutTokenizer)]);
-      const now = JSON.stringify([rules, savings.rules, savings.sampled_prompt_tokens]);
+      const now = JSON.stringify([rules, savings.rules, savings.sampled_prompt_tokens, live.overview?.context]);
       if (now !== shown) show(rules, savings);
       shown = now;
     } catch (error) {
@@ -50,20 +51,22 @@ export function rulesCard({ signal }) {
       h(
         "div.explained",
         h("div.title", h("h4", row.name), h("span", badges.map((word) => [" ", h("span.badge", { class: word === "on" ? "good" : "" }, word)]))),
-        [ruleWords(row.name), ...othersInWords(row)].map((words) => h("p.hint", words)),
+        [ruleWords(row.name), ...othersInWords(row), ...(isOfContext(row) ? paramsInWords(row.params) : [])].map((words) => h("p.hint", words)),
       ),
-      h("div", savedInWords(row, savings)),
-      h("div.row-actions", BUTTONS[row.mode].map((mode) => button(row, mode))),
+      h("div", isOfContext(row) ? leftOutInWords(row, live.overview?.context) : savedInWords(row, savings)),
+      h("div.row-actions", BUTTONS[row.mode].map((mode) => button(row, mode)), isOfContext(row) && row.mode !== "off" ? button(row, row.mode, "Parameters") : null),
     );
   }
 
-  function button(row, mode) {
+  function button(row, mode, label = LABELS[mode]) {
     const looks = mode === "on" && row.mode === "audit" ? "primary" : "";
-    return h("button", { type: "button", class: looks, id: `${mode}-${row.name}`, onclick: () => change(row, mode) }, LABELS[mode], h("span.unseen", ` ${row.name}`));
+    return h("button", { type: "button", class: looks, id: `${mode}-${row.name}`, onclick: () => change(row, mode) }, label, h("span.unseen", ` ${row.name}`));
   }
 
   async function change(row, mode) {
-    if (!(await switchRule(row.name, mode, [...othersInWords(row), ...paramsInWords(paramsFor(row, mode))]))) return;
+    const others = othersInWords(row);
+    const ask = () => (isOfContext(row) ? setContextPolicy(row, mode, others) : switchRule(row.name, mode, [...others, ...paramsInWords(paramsFor(row, mode))]));
+    if (!(await ask())) return;
     await load();
     document.getElementById(`${BUTTONS[mode][0]}-${row.name}`)?.focus();
   }
@@ -104,6 +107,15 @@ function rowOf(rule, choices, savings) {
 }
 
 const bySavings = (one, other) => (other.saved?.net_tokens ?? 0) - (one.saved?.net_tokens ?? 0);
+
+/** The context policy saves nothing: it makes chats fit, and its parameters are chosen with its mode. */
+const isOfContext = (rule) => rule.class === "context";
+
+function leftOutInWords({ mode }, context) {
+  if (!context || mode === "off") return h("p.hint", "Chats that are too long for the model are refused where it is off.");
+  const of = (name, format) => figure(`context.${name}`, context[name], format);
+  return [h("p", "Left out ", of("cleared_tokens", compact), " tokens"), h("p.hint", "of ", of("edited_requests", count), " requests, in ", of("cuts", count), " cuts")];
+}
 
 function savedInWords({ mode, saved, index }, savings) {
   if (savings.rules === null) return h("p.hint", "Not counted: the gateway needs --tokenizer for it.");

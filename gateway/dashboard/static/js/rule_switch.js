@@ -22,7 +22,7 @@ const MODES = {
     follows: "It no longer runs, and nothing is counted for it. Prompts that it changed are computed once more in the form in which they come.",
   },
 };
-const FOR_WHOM = "From the next request on this holds for every tenant and endpoint for which nothing else was chosen. It can be taken back in the same way.";
+export const FOR_WHOM = "From the next request on this holds for every tenant and endpoint for which nothing else was chosen. It can be taken back in the same way.";
 
 /** Ask, set the mode, and tell whether that was done. What was chosen of its parameters stays. */
 export function switchRule(name, mode, notes = []) {

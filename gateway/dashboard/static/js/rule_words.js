@@ -25,6 +25,7 @@ const WORDS = {
   first_seen: "Keeps tools and their schemas in the order in which the tenant sent them first.",
   echo_repair: "Gives an assistant turn that comes back slightly changed the very bytes that were returned.",
   reasoning_restore: "Puts back reasoning that a client dropped from earlier turns.",
+  context_policy: "Cuts chats that grow too long for the model, in few large steps, so that their beginning stays cached: old tool results, long documents and old turns are left out, and passages of them given where a question needs them.",
   canonical_call_ids: "Numbers the ids of tool calls by their place.",
 };
 

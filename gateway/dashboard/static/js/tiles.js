@@ -3,7 +3,7 @@
 import { h } from "./dom.js";
 import { compact, percent, seconds, setting } from "./format.js";
 
-/** @param {import("./figures.js").Figures} figures */
+/** One of long chats stands there only where the context policy is, or was, on. @param {import("./figures.js").Figures} figures */
 export function tiles(figures, overview) {
   const of = (path, format) => figures.of(path, format);
   return h(
@@ -19,6 +19,11 @@ export function tiles(figures, overview) {
       [of("first_token_seconds.hit.p50", seconds), h("span.against", "against"), of("first_token_seconds.miss.p50", seconds)],
       [of("first_token_seconds.hit.count", compact), " hits (at least half of the prompt cached) against ", of("first_token_seconds.miss.count", compact), " misses"],
     ),
+    overview.context
+      ? tile("Left out of long chats", of("context.cleared_tokens", compact), [
+          "tokens, of ", of("context.edited_requests", compact), " of ", of("context.requests", compact), " requests, in ", of("context.cuts", compact), " cuts: between two the beginning stays cached",
+        ])
+      : null,
   );
 }
 

@@ -43,8 +43,8 @@ export function open(root, context) {
   });
 }
 
-/** What decides which cards there are; it changes only when another gateway answers at the same address. */
-const shapeOf = ({ mode, cache, requests, saved }) => [mode, cache === null, requests === null, saved.device].join();
+/** What decides which cards there are; it changes only when another gateway answers at the same address, or the context policy is turned on. */
+const shapeOf = ({ mode, cache, requests, saved, context }) => [mode, cache === null, requests === null, saved.device, Boolean(context)].join();
 
 function chartsOf({ query, signal }) {
   const hitRate = chartCard("Hit rate");

@@ -2,6 +2,7 @@
 
 import { get } from "../api.js";
 import { BlockStrip } from "../block_strip.js";
+import { contextEdits } from "../context_edits.js";
 import { h } from "../dom.js";
 import { explanation } from "../explanation.js";
 import { requestFacts } from "../request_facts.js";
@@ -67,7 +68,7 @@ class RequestView {
     const [request, names] = await Promise.all([this.#row(), tenantNames(this.#ctx)]);
     this.#isLogged = request !== null;
     if (!request) return empty("Not in the log", "A request gets its line when it has ended, and lines are kept for --request-log-days at most.");
-    return [requestFacts(request, names), h("h3", "Where its time went"), timeline(request), h("h3", "Stored content"), storedContent(request)];
+    return [requestFacts(request, names), contextEdits(request.context_management), h("h3", "Where its time went"), timeline(request), h("h3", "Stored content"), storedContent(request)];
   }
 
   /** Its line of the log, asked for once by all parts and again until it is there; null: not yet, or no longer. */
@@ -113,7 +114,7 @@ class RequestView {
       return empty("Nothing to compare", error.message);
     }
     const { rules, diff } = answer;
-    if (!diff) return empty("Nothing was changed", "By the rules that are in force now, the conversation came in canonical form.");
+    if (!diff) return empty("Nothing was changed", `By the rules that are in force now, the conversation came in canonical form.${request?.context_management?.applied_edits.length ? " What the context policy did to it stands above." : ""}`);
     return [h("p", "From the form in which it came to the canonical one, by the rules that are in force now: ", rules.map((rule, index) => [index ? ", " : "", h("code", rule)]), "."), diffView(diff)];
   }
 

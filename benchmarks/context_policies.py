@@ -1,0 +1,180 @@
+"""What may be done with a chat that does not fit its window: nothing, what others do, and the gateway's own policy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from gateway.context.editor import ContextEditor
+from gateway.context.estimate import estimated_tokens
+from gateway.context.policy import ContextPolicy
+from gateway.context.units import Unit, units_of
+from gateway.conversation import Conversation, Message
+from gateway.normalize.memory import TurnMemory
+from gateway.rendering import PromptRenderer, RenderedPrompt
+
+_NEVER = 2**31 - 1
+_NUM_ATTEMPTS, _TIGHTER = 3, 0.75
+"""As the gateway's ingress, where tokens were estimated too low."""
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A prompt, and what must be the same for the next one to begin with it."""
+
+    prompt: RenderedPrompt
+    cut: object = None
+    """Equal where nothing was cut in between; None: nothing is promised."""
+
+
+class Policy(Protocol):
+    """Makes prompts of one chat at a time; keeps nothing that they depend on."""
+
+    name: str
+
+    def prompt(self, conversation: Conversation, room: int) -> Sent | None:
+        """Make what is sent, of at most `room` tokens; None: the request is refused."""
+        ...
+
+
+class Unlimited:
+    """As if the window had no end: what the mean context is compared with."""
+
+    def __init__(self, renderer: PromptRenderer, name: str = "unlimited window") -> None:
+        self.name = name
+        self._renderer = renderer
+
+    def prompt(self, conversation: Conversation, room: int) -> Sent | None:
+        return Sent(self._renderer.render(conversation, tenant=""), cut=0)
+
+
+class NoPolicy(Unlimited):
+    """Refuses what does not fit."""
+
+    def __init__(self, renderer: PromptRenderer) -> None:
+        super().__init__(renderer, "no policy")
+
+    def prompt(self, conversation: Conversation, room: int) -> Sent | None:
+        sent = super().prompt(conversation, room)
+        return sent if sent is not None and len(sent.prompt.token_ids) <= room else None
+
+
+class _Dropping:
+    """Sends as many units as fit, chosen anew for each request."""
+
+    name = ""
+
+    def __init__(self, renderer: PromptRenderer) -> None:
+        self._renderer = renderer
+        self._sizes: dict[tuple[str, str], int] = {}
+
+    def prompt(self, conversation: Conversation, room: int) -> Sent | None:
+        head = conversation.messages[: conversation.num_head_messages]
+        units = units_of(conversation.messages, len(head))
+        spare = 0
+        while (kept := self._kept(units, room - spare - sum(map(self._size, head)))) is not None:
+            messages = (*head, *(message for unit in kept for message in unit.messages))
+            prompt = self._renderer.render(replace(conversation, messages=messages), tenant="")
+            if (excess := len(prompt.token_ids) - room) <= 0:
+                return Sent(prompt)
+            spare += excess
+        return None
+
+    def _kept(self, units: Sequence[Unit], room: int) -> list[Unit] | None:
+        raise NotImplementedError
+
+    def _size(self, message: Message) -> int:
+        """Exact but for what the template writes once."""
+        key = message.role, str(message.content)
+        if key not in self._sizes:
+            one = self._renderer.render(Conversation((message,)), tenant="")
+            two = self._renderer.render(Conversation((message, message)), tenant="")
+            self._sizes[key] = len(two.token_ids) - len(one.token_ids)
+        return self._sizes[key]
+
+    def _size_of(self, unit: Unit) -> int:
+        return sum(map(self._size, unit.messages))
+
+
+class SlidingWindow(_Dropping):
+    """Drops the oldest turns, anew for each request; refuses where the last one alone is too long."""
+
+    name = "sliding window"
+
+    def _kept(self, units: Sequence[Unit], room: int) -> list[Unit] | None:
+        start = len(units)
+        while start and (room := room - self._size_of(units[start - 1])) >= 0:
+            start -= 1
+        return list(units[start:]) or None
+
+
+class MiddleOut(_Dropping):
+    """Keeps a first and a last half and drops what is between; a last turn that is too long loses its middle.
+
+    Source: OpenRouter's documentation of message transforms.
+    """
+
+    name = "middle-out"
+
+    def _kept(self, units: Sequence[Unit], room: int) -> list[Unit] | None:
+        last, left = units[-1], room - self._size_of(units[-1])
+        if left < 0:
+            return None if room < 0 else [self._shortened(last, room)]
+        if sum(map(self._size_of, units)) <= room:
+            return list(units)
+        head = room // 2
+        stop, start = 0, len(units) - 1
+        while stop < start and (size := self._size_of(units[stop])) <= min(head, left):
+            head, left, stop = head - size, left - size, stop + 1
+        while start > stop and (size := self._size_of(units[start - 1])) <= left:
+            left, start = left - size, start - 1
+        return [*units[:stop], *units[start:]]
+
+    def _shortened(self, unit: Unit, room: int) -> Unit:
+        """Cut the middle of its longest text out."""
+        longest = max(unit.messages, key=self._size)
+        text = str(longest.content)
+        share = max(0.0, room - (self._size_of(unit) - self._size(longest))) / self._size(longest)
+        half = int(0.45 * share * len(text))
+        shorter = replace(longest, content=text[:half] + text[len(text) - half :])
+        return replace(unit, messages=tuple(shorter if message is longest else message for message in unit.messages))
+
+
+class Ours:
+    """The gateway's, as its ingress applies it."""
+
+    def __init__(self, renderer: PromptRenderer, policy: ContextPolicy, name: str = "") -> None:
+        self.name = name or f"ours {policy.high:g} to {policy.low:g}"
+        self._renderer = renderer
+        self._policy = policy
+        self._editor = ContextEditor(estimated_tokens, TurnMemory())
+
+    def prompt(self, conversation: Conversation, room: int) -> Sent | None:
+        tried = room
+        for _ in range(_NUM_ATTEMPTS):
+            fitted = self._editor.edit(conversation, self._policy, tried, "benchmark")
+            prompt = self._renderer.render(fitted.conversation, tenant="")
+            if len(prompt.token_ids) <= room:
+                return Sent(prompt, cut=(tried, fitted.plan.cut_at))
+            tried = int(_TIGHTER * tried)
+        return None
+
+
+def policies(renderer: PromptRenderer) -> list[Policy]:
+    """Give all rows of the table."""
+    alone = ContextPolicy(document_tokens=_NEVER, passage_share=0.0, summary="off")
+    return [
+        Unlimited(renderer),
+        NoPolicy(renderer),
+        SlidingWindow(renderer),
+        MiddleOut(renderer),
+        Ours(renderer, ContextPolicy()),
+        Ours(renderer, ContextPolicy(high=0.7, low=0.35)),
+        Ours(renderer, ContextPolicy(high=0.95, low=0.7)),
+        Ours(renderer, ContextPolicy(high=0.95, low=0.35)),
+        Ours(renderer, ContextPolicy(summary="off"), "ours without summary"),
+        Ours(renderer, ContextPolicy(passage_share=0.0), "ours without passages"),
+        Ours(renderer, replace(alone, clear_at_least=_NEVER), "ours, dropping alone"),
+        Ours(renderer, alone, "ours, clearing and dropping alone"),
+    ]
