@@ -34,11 +34,11 @@ from gateway.normalize.relocate_volatile import has_place_for_values
 from gateway.normalize.rule import Mode
 from gateway.prefix import PrefixHasher
 from gateway.prepared import PreparedPrompt
-from gateway.prompts.documents import with_documents
+from gateway.prompts.documents import joined_head, with_documents
 from gateway.prompts.registered import RegisteredPrompts, RegisteredVersion
 from gateway.prompts.registry import PromptRegistry
 from gateway.rendering import PromptRenderer, RenderedPrompt, WrittenPrompt
-from gateway.retention_hints import RetainedPrompt
+from gateway.retention_hints import retained_of
 from gateway.threads import PromptThreads
 from gateway.tokenizer import TokenArray
 from gateway.tools.reading import AnswerForm
@@ -118,6 +118,7 @@ class Ingress:
             self._prompts.see(conversation, canonical.conversation, identity)
         asked = _Asked(request_id, chat, identity, model, num_bytes)
         try:
+            await self._join(documented.public_head(named), asked)
             made = await self._made_by_policy(asked, canonical, rules)
         except ContextLengthError as error:
             raise documented.too_long(error) from error
@@ -251,6 +252,15 @@ class Ingress:
     def _named(self, reference: PromptReference, identity: Identity) -> RegisteredVersion:
         return self._registered.find(reference, identity.tenant)
 
+    async def _join(self, entries: Sequence[RegisteredVersion], asked: _Asked) -> None:
+        """See to it that tenants share what stands at the start of their prompts, where that is several public texts."""
+        registered, num_bytes = self._registered, asked.num_bytes
+        if registered.may_join(entries):
+            arguments = (entries, self._renderer, asked.model.max_model_len)
+            registered.join(
+                entries, await self._threads.run(num_bytes, joined_head, *arguments, num_new_chars=num_bytes)
+            )
+
     @property
     def _registered(self) -> RegisteredPrompts:
         return self._prompts.registered if self._prompts else RegisteredPrompts()
@@ -269,13 +279,7 @@ class Ingress:
         if reading is not None and (structure := reading.structure) is not None:
             sampling = replace(request.sampling, grammar=structure.grammar, grammar_field=structure.field)
             request = replace(request, sampling=sampling)
-        retained = [
-            RetainedPrompt(
-                _leading(request, rendered, conversation, model.block_size) if hint.is_of_head else request,
-                hint.seconds,
-            )
-            for hint in chat.retention
-        ]
+        retained = retained_of(chat.retention, request, rendered, conversation, model.block_size)
         return PreparedPrompt(
             request, identity, canonical.origin, rendered, prompt_id, canonical.next_turn, reading, retained
         )
@@ -365,12 +369,3 @@ def _narrowed(identity: Identity, chat: ChatRequest, rules: RuleSet) -> Identity
     """Give a client the cache of its own that it asks for, where the operator has switched off that this is dropped."""
     is_honoured = chat.cache_salt is not None and rules.mode_of("overwrite_client_salt") is Mode.OFF
     return replace(identity, salt=chat.cache_salt) if is_honoured else identity
-
-
-def _leading(
-    request: GenerationRequest, rendered: RenderedPrompt, conversation: Conversation, block_size: int
-) -> HashedPrompt:
-    """Give the full blocks before the first turn."""
-    first = f"messages[{conversation.num_head_messages}]"
-    starts = (region.start for region in rendered.regions if region.owner.partition(".")[0] == first)
-    return request.leading(next(starts, 0) // block_size, block_size)

@@ -57,9 +57,8 @@ class PreparedPrompt:
     @property
     def cut_tokens(self) -> int | None:
         """By estimate: left out by the context policy, which cut the chat at this very request; None: it did not."""
-        if self.context is None or not (self.context.is_applied and self.context.is_new_cut):
-            return None
-        return self.context.original_tokens - self.context.tokens
+        report = self.context
+        return report.cleared_tokens if report and report.is_applied and report.is_new_cut else None
 
     @property
     def fired_rules(self) -> tuple[str, ...]:

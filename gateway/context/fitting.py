@@ -76,7 +76,7 @@ class Fitter:
     Args:
         history: measured.
         planner: of the same history.
-        digests: see `digests_of`.
+        digests: see `Beginnings`.
         count: see `Counter`.
         build_archive: of what is left out.
         summarize: what is left out.
@@ -105,7 +105,7 @@ class Fitter:
     def fit(self, plan: Plan) -> Fitted:
         """Make what is sent of a history that is planned to its end."""
         history = self._history
-        before = history.head_tokens + sum(history.sizes[history.num_head :])
+        before = plan.num_tokens
         if not plan.leaves_out:
             return Fitted(history.conversation, plan, (), before, before, is_new_cut=False)
         units = [] if plan.pinned is None else [history.units[plan.pinned]]

@@ -68,4 +68,4 @@ class ContextMetrics:
                 self.cleared_tokens.labels(mode, edit.kind).inc(edit.cleared_tokens)
             if reason := edit.detail.get("fallback"):
                 self._fallbacks.labels(reason).inc()
-        self.added_tokens.labels(mode).inc(max(0, cleared - (report.original_tokens - report.tokens)))
+        self.added_tokens.labels(mode).inc(max(0, cleared - report.cleared_tokens))

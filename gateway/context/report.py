@@ -56,6 +56,11 @@ class ContextReport:
         )
 
     @property
+    def cleared_tokens(self) -> int:
+        """How many fewer tokens the prompt has, by estimate."""
+        return self.original_tokens - self.tokens
+
+    @property
     def is_applied(self) -> bool:
         """Whether the prompt that was sent is another one than came."""
         return self.mode is Mode.ON and bool(self.edits)

@@ -199,7 +199,7 @@ def _sums_of_context(report: ContextReport) -> Iterator[tuple[str, str, float]]:
     yield "context_requests", "", 1
     if report.edits:
         yield "context_edited_requests", "", 1
-        yield "context_cleared_tokens", "", report.original_tokens - report.tokens
+        yield "context_cleared_tokens", "", report.cleared_tokens
     if report.is_new_cut:
         yield "context_cuts", "", 1
 
