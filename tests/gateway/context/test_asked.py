@@ -28,6 +28,8 @@ from tests.gateway.support.server import running
 from tests.gateway.support.tiny_model import EOS_ID, TEMPLATE, write_model
 
 MESSAGES, COUNT, RESPONSES = "/v1/messages", "/v1/messages/count_tokens", "/v1/responses"
+NUM_OPENING_TOKENS = 12
+"""Those behind the last turn, with which the answer begins, are fewer."""
 BETAS = ["context-management-2025-06-27"]
 
 
@@ -118,6 +120,44 @@ async def test_policy_counts_what_it_sends(model_files: ModelFiles, backend: Fak
         await ask(client, MESSAGES, body(used(40), max_tokens=100_000))
     assert counted["input_tokens"] == len(backend.requests[-1].token_ids)
     assert counted["context_management"]["original_input_tokens"] > 4096
+
+
+async def test_wishes_come_before_the_policy(model_files: ModelFiles, backend: FakeBackend) -> None:
+    async with open_client(backend, model_files, tool_template="hermes", context_policy="on") as client:
+        told = await ask(client, MESSAGES, body(used(12, num_words=120), context_management=clearing(keep=9, above=9)))
+        context = told["context_management"]
+        assert [edit["type"] for edit in context["applied_edits"]][:2] == [clearing()["edits"][0]["type"], "summarize"]
+        left_out = sum(edit["cleared_input_tokens"] for edit in context["applied_edits"])
+        assert left_out > 0
+        assert context["original_input_tokens"] > context["input_tokens"] == len(backend.requests[-1].token_ids)
+
+
+async def test_audit_is_for_those_that_wish_nothing(model_files: ModelFiles, backend: FakeBackend) -> None:
+    backend.max_model_len = 16_384
+    async with open_client(backend, model_files, tool_template="hermes", context_policy="audit") as client:
+        assert "context_management" not in await ask(client, MESSAGES, body(used(5)))
+        told = await ask(client, MESSAGES, body(used(5), context_management=clearing()))
+        assert told["context_management"]["applied_edits"][0]["cleared_tool_uses"] == 3
+        counted = await ask(client, COUNT, {"model": "tiny", "messages": used(5)})
+        assert list(counted) == ["input_tokens"]
+
+
+async def test_prompt_only_grows_between_two_clearings(client: httpx.AsyncClient, backend: FakeBackend) -> None:
+    backend.max_model_len = 65_536
+    wanted = {"trigger": {"type": "input_tokens", "value": 600}, "keep": {"type": "tool_uses", "value": 2}}
+    kept, cuts = 0, list[int]()
+    for number in range(1, 20):
+        told = await ask(client, MESSAGES, body(used(number), context_management=edit(**wanted)))
+        cleared = sum(entry["cleared_tool_uses"] for entry in told["context_management"]["applied_edits"])
+        if not cuts or cleared != cuts[-1]:
+            cuts.append(cleared)
+        else:
+            before, now = (list(request.token_ids) for request in backend.requests[-2:])
+            begun = len(before) - NUM_OPENING_TOKENS
+            assert now[:begun] == before[:begun]
+            kept += 1
+    assert len(cuts) > 2
+    assert kept > len(cuts)
 
 
 async def test_tokenize_gives_the_tokens_that_are_sent(model_files: ModelFiles, backend: FakeBackend) -> None:
