@@ -49,7 +49,17 @@ class TokenCount:
     async def __call__(self, body: bytes, identity: Identity) -> dict[str, Any]:
         """Count one body."""
         services = self._services
-        model, conversation = await services.threads.run(len(body), parse_count_request, body)
-        services.check_model(model, identity)
-        token_ids = await services.ingress.token_ids(conversation, len(body), route=PATH, identity=identity)
-        return {"input_tokens": len(token_ids)}
+        asked = await services.threads.run(len(body), parse_count_request, body)
+        services.check_model(asked.model, identity)
+        sent = await services.ingress.sent_tokens(
+            asked.conversation,
+            len(body),
+            route=PATH,
+            identity=identity,
+            model=services.backend.model_info(),
+            context=asked.context,
+        )
+        counted: dict[str, Any] = {"input_tokens": len(sent.token_ids)}
+        if sent.num_original is not None:
+            counted["context_management"] = {"original_input_tokens": sent.num_original}
+        return counted
