@@ -20,6 +20,7 @@ from gateway.context.editor import ContextEditor, room_of, rooms_of
 from gateway.context.estimate import estimated_tokens
 from gateway.context.fitting import Fitted
 from gateway.context.policy import ContextPolicy
+from gateway.context.refusal import could_be_cut, still_too_long
 from gateway.context.report import ContextReport
 from gateway.context.rule import NAME as CONTEXT_POLICY
 from gateway.context.rule import context_policy_in
@@ -166,7 +167,10 @@ class Ingress:
         """Prepare all of a chat, or what the context policy leaves of it."""
         if (policy := context_policy_in(rules)) is not None:
             return await self._cut(asked, canonical, policy)
-        made = await self._made(asked, canonical)
+        try:
+            made = await self._made(asked, canonical)
+        except ContextLengthError as error:
+            raise could_be_cut(error) from error
         policy = context_policy_in(rules, Mode.AUDIT)
         return made if policy is None else await self._audited(asked, canonical, policy, made)
 
@@ -179,9 +183,9 @@ class Ingress:
             seconds += took
             try:
                 made = await self._made(asked, canonical.fitted(fitted))
-            except ContextLengthError:
+            except ContextLengthError as error:
                 if is_last:
-                    raise
+                    raise still_too_long(error, fitted, estimated_tokens) from error
             else:
                 num_tokens = len(made.request.token_ids)
                 return replace(made, context=ContextReport.of(Mode.ON, fitted, num_tokens, seconds))

@@ -104,16 +104,23 @@ class Fitter:
 
     def fit(self, plan: Plan) -> Fitted:
         """Make what is sent of a history that is planned to its end: what is quoted takes no more than was left out."""
-        history = self._history
         before = plan.num_tokens
         if not plan.leaves_out:
-            return Fitted(history.conversation, plan, (), before, before, is_new_cut=False)
+            return Fitted(self._history.conversation, plan, (), before, before, is_new_cut=False)
+        conversation, edits = self._sent(plan)
+        after = before - sum(edit.cleared_tokens for edit in edits)
+        made = tuple(edit for edit in edits if edit.number)
+        return Fitted(conversation, plan, made, before, after, is_new_cut=plan.cut_at == plan.num_units)
+
+    def _sent(self, plan: Plan) -> tuple[Conversation, Sequence[Edit]]:
+        """Make what is sent, and tell what was done, also what was done to nothing."""
+        history = self._history
         units = [] if plan.pinned is None else [history.units[plan.pinned]]
         units += history.units[plan.num_away : plan.num_units]
         sent = {index: message for unit in units for index, message in enumerate(unit.messages, unit.start)}
-        edits = [self._clear(plan, sent), self._stub(plan, sent)]
+        shortened = [self._clear(plan, sent), self._stub(plan, sent)]
         num_away, away_tokens = self._size_away(plan)
-        freed = sum(edit.cleared_tokens for edit in edits) + away_tokens
+        freed = away_tokens + sum(edit.cleared_tokens for edit in shortened)
         is_turn = next(iter(sent.values())).role != "user"  # else a part of one, for templates want roles to alternate
         summary, summary_cost = self._summary(plan, freed - is_turn * MESSAGE_TOKENS)
         summary_cost += MESSAGE_TOKENS if summary and is_turn else 0
@@ -126,14 +133,8 @@ class Fitter:
         elif summary:
             messages[0] = _begun_with(summary, messages[0])
         conversation = replace(history.conversation, messages=(*history.messages[: history.num_head], *messages))
-        edits += [
-            Edit("summarize", num_away, away_tokens - summary_cost),
-            Edit("passages", len(passages), -passages_cost),
-        ]
-        after = before - sum(edit.cleared_tokens for edit in edits)
-        is_new = plan.cut_at == plan.num_units
-        made = tuple(edit for edit in edits if edit.number)
-        return Fitted(conversation, plan, made, before, after, is_new_cut=is_new)
+        summarized = Edit("summarize", num_away, away_tokens - summary_cost)
+        return conversation, (*shortened, summarized, Edit("passages", len(passages), -passages_cost))
 
     def _clear(self, plan: Plan, sent: dict[int, Message]) -> Edit:
         number = freed = 0
