@@ -179,7 +179,7 @@ class Ingress:
         seconds = 0.0
         for room, is_last in rooms_of(asked.model.max_model_len, asked.chat.max_tokens):
             edit = partial(self._editor.edit, canonical.conversation, policy, room, asked.identity.scope)
-            fitted, took = await self._threads.run(asked.num_bytes, _timed, edit)
+            fitted, took = await self._threads.run(asked.num_bytes, _timed, edit, num_new_chars=asked.num_bytes)
             seconds += took
             try:
                 made = await self._made(asked, canonical.fitted(fitted))
@@ -197,7 +197,7 @@ class Ingress:
         """Tell of a prompt that is sent whole what the policy would do to it."""
         room = room_of(asked.model.max_model_len, asked.chat.max_tokens)
         audit = partial(self._editor.audit, canonical.conversation, policy, room)
-        fitted, seconds = await self._threads.run(asked.num_bytes, _timed, audit)
+        fitted, seconds = await self._threads.run(asked.num_bytes, _timed, audit, num_new_chars=asked.num_bytes)
         num_tokens = len(made.request.token_ids)
         return replace(made, context=ContextReport.of(Mode.AUDIT, fitted, num_tokens, seconds))
 
@@ -233,9 +233,8 @@ class Ingress:
         Raises: InvalidRequestError: the template refuses it; NotFoundError: it names a document that is not registered
         for this tenant.
         """
-        documented = with_documents(conversation, self._registered, identity.tenant)
-        if documented.documents:
-            conversation, num_bytes = self._renderer.fit_head(documented.conversation), num_bytes + documented.num_bytes
+        documented = with_documents(conversation, self._registered, identity.tenant).fitted(self._renderer)
+        conversation, num_bytes = documented.conversation, num_bytes + documented.num_bytes
         self._renderer.check(conversation)
         rules = self._modes.rule_set(identity.tenant, route, documented.choices)
         memory = Recollection(self._memory, identity.scope)
