@@ -22,7 +22,7 @@ from gateway.context.clearing import Cleared
 from gateway.context.editor import ContextEditor, room_of, rooms_of
 from gateway.context.estimate import estimated_tokens
 from gateway.context.policy import ContextPolicy
-from gateway.context.refusal import could_be_cut, still_too_long
+from gateway.context.refusal import could_be_cut
 from gateway.context.report import ContextReport
 from gateway.context.rule import context_policy_in
 from gateway.conversation import Conversation
@@ -162,7 +162,7 @@ class Ingress:
                 made = await self._made(asked, canonical.sent_as(fitted.conversation))
             except ContextLengthError as error:
                 if is_last:
-                    raise still_too_long(error, fitted, estimated_tokens) from error
+                    raise self._editor.refusal(error, fitted) from error
             else:
                 num_tokens = len(made.request.token_ids)
                 return replace(made, context=ContextReport.of(Mode.ON, fitted, num_tokens, seconds))
