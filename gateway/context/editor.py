@@ -17,9 +17,11 @@ from gateway.context.passages import printed
 from gateway.context.plan import Plan, Planner
 from gateway.context.plan_memory import PlanMemory
 from gateway.context.policy import ContextPolicy
+from gateway.context.refusal import still_too_long
 from gateway.context.summary import Lacks, Summary
 from gateway.context.units import Counter
 from gateway.conversation import Conversation
+from gateway.errors import ContextLengthError
 from gateway.normalize.memory import TurnMemory
 
 DEFAULT_ANSWER_TOKENS = 1024
@@ -116,6 +118,10 @@ class ContextEditor:
             return fitted
 
         return fitter, plan, finish
+
+    def refusal(self, error: ContextLengthError, fitted: Fitted) -> ContextLengthError:
+        """Tell why a chat that was cut is still too long."""
+        return still_too_long(error, fitted, self._count)
 
     def audit(self, conversation: Conversation, policy: ContextPolicy, room: int) -> Fitted:
         """Plan what `edit` would leave out, and write no texts; they count with all that they may take."""
