@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from gateway.context.archives import Archives
 from gateway.context.beginnings import Beginnings
 from gateway.context.extract import summarize
 from gateway.context.fitting import Archive, Fitted, Fitter
@@ -59,6 +60,7 @@ class ContextEditor:
     def __init__(self, count: Counter, memory: TurnMemory) -> None:
         self._count = count
         self._memory = memory
+        self._archives = Archives()
 
     def edit(self, conversation: Conversation, policy: ContextPolicy, room: int, scope: str) -> Fitted:
         """Cut a chat where it is too long.
@@ -77,7 +79,7 @@ class ContextEditor:
             planner,
             beginnings,
             self._count,
-            build_archive=lambda documents: _Archive(PassageArchive(documents), self._count),
+            find_archive=lambda key, texts: _Archive(self._archives.of(scope, key, texts), self._count),
             summarize=lambda texts, budget: summarize(texts, budget, self._count),
             texts=_Texts(self._memory, scope),
         )
@@ -94,7 +96,7 @@ class ContextEditor:
             planner,
             Beginnings(conversation),
             self._count,
-            build_archive=lambda _: _NothingFound(),
+            find_archive=lambda *_: _NothingFound(),
             summarize=lambda *_: "",
             texts=_NothingKept(),
         )
