@@ -49,6 +49,7 @@ from gateway.prefix import PrefixHasher
 from gateway.prompts.compiler import PromptCompiler
 from gateway.prompts.condition import conditions
 from gateway.prompts.operator import PromptOperator
+from gateway.prompts.registered import RegisteredPrompts
 from gateway.prompts.registry import PromptRegistry
 from gateway.prompts.warming import Warmer
 from gateway.recent import RecentRequests
@@ -202,7 +203,7 @@ def create_app(
         modes=modes,
         template=verdict,
         accounting=accounting,
-        dry_run=DryRun(modes, renderer),
+        dry_run=DryRun(modes, renderer, lambda: prompts.registry.registered if prompts else RegisteredPrompts()),
         reports=MissReports(backend, records, tokenizer, modes, shows_content=settings.store_content),
         records=records,
         limiter=limiter,

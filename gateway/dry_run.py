@@ -14,7 +14,7 @@ from gateway.auth import Identity
 from gateway.backends.base import ModelInfo
 from gateway.chat_request import conversation_of
 from gateway.conversation import Conversation, body_of
-from gateway.errors import ContextLengthError, InvalidRequestError, shown
+from gateway.errors import ContextLengthError, InvalidRequestError, NotFoundError, shown
 from gateway.normalize.changes import changed_regions
 from gateway.normalize.history import remember_history
 from gateway.normalize.memory import TurnMemory
@@ -23,6 +23,8 @@ from gateway.normalize.recollection import Recollection
 from gateway.normalize.registry import Choice, RuleSet
 from gateway.normalize.rule import Context, Mode
 from gateway.normalize.volatile_kinds import volatile_candidates
+from gateway.prompts.documents import Documented, with_documents
+from gateway.prompts.registered import RegisteredPrompts
 from gateway.rendering import PromptRenderer
 from prefixcache.hashing import namespace
 
@@ -67,27 +69,41 @@ class DryRun:
     Args:
         modes: the rules.
         renderer: None: there is no template, and so no tokens.
+        registered: gives the documents that bodies may refer to; None: those are the upstream's to know.
     """
 
-    def __init__(self, modes: RuleModes, renderer: PromptRenderer | None) -> None:
+    def __init__(
+        self,
+        modes: RuleModes,
+        renderer: PromptRenderer | None,
+        registered: Callable[[], RegisteredPrompts] | None = None,
+    ) -> None:
         self._modes = modes
         self._renderer = renderer
+        self._registered = registered
 
     def run(self, request: DryRunRequest, model: ModelInfo) -> Json:
         """Try one body.
 
-        Raises: InvalidRequestError: the body is none, a rule does not exist, or a parameter is wrong.
+        Raises: InvalidRequestError: the body is none, a rule does not exist, or a parameter is wrong; NotFoundError: it
+        refers to a document that is not registered for the tenant.
         """
         form = _form(request.endpoint)
+        documented = self._read("body", request.body, form, request.tenant)
         choices = self._modes.resolved(request.tenant, form.route)
         for name, choice in request.choices.items():
             self._modes.check_named(Place(EVERY, EVERY, name), choice)
-        rules = self._modes.registry.rule_set(_in_mode({**choices, **request.choices}, request.mode))
+        rules = self._modes.registry.rule_set(
+            _in_mode({**choices, **documented.choices, **request.choices}, request.mode)
+        )
         scope = Identity(request.tenant).scope
         memory = TurnMemory()
-        earlier = [_conversation(f"history[{index}]", body, form) for index, body in enumerate(request.history)]
+        earlier = [
+            self._read(f"history[{index}]", body, form, request.tenant).conversation
+            for index, body in enumerate(request.history)
+        ]
         remember_history(earlier, rules, memory=memory, scope=scope)
-        raw = _conversation("body", request.body, form)
+        raw = documented.conversation
         canonical = rules.normalize(raw, Context(scope, Recollection(memory, scope))).conversation
         rendered = self._rendered(canonical, model)
         report = self._report(rules, raw, Context(scope, Recollection(memory, scope)))
@@ -99,8 +115,20 @@ class DryRun:
             "canonical": body_of(canonical),
             **rendered,
             "rules": report,
+            "documents": documented.shown(),
             "scope": _namespace(canonical, scope, model),
         }
+
+    def _read(self, name: str, body: Json, form: _Form, tenant: str) -> Documented:
+        """Check a body, and put in what it refers to; an error names the field inside it."""
+        try:
+            conversation = form.read({field: value for field, value in body.items() if value is not None})
+            if self._registered is None:
+                return Documented(conversation)
+            documented = with_documents(conversation, self._registered(), tenant)
+        except (InvalidRequestError, NotFoundError) as error:
+            raise type(error)(f"{name}.{error}", param=f"{name}.{error.param}") from error
+        return documented if self._renderer is None else documented.fitted(self._renderer)
 
     def _rendered(self, canonical: Conversation, model: ModelInfo) -> Json:
         if self._renderer is None:
@@ -160,14 +188,6 @@ def _in_mode(choices: Mapping[str, Choice], mode: Mode) -> Mapping[str, Choice]:
         name: Choice(mode, choice.params) if choice.mode is Mode.ON or mode is Mode.OFF else choice
         for name, choice in choices.items()
     }
-
-
-def _conversation(name: str, body: Json, form: _Form) -> Conversation:
-    """Check a body; an error names the field inside it."""
-    try:
-        return form.read({field: value for field, value in body.items() if value is not None})
-    except InvalidRequestError as error:
-        raise InvalidRequestError(f"{name}.{error}", param=f"{name}.{error.param}") from error
 
 
 def _namespace(canonical: Conversation, scope: str, model: ModelInfo) -> str:

@@ -229,9 +229,8 @@ class Ingress:
         Raises: InvalidRequestError: the template refuses it; NotFoundError: it names a document that is not registered
         for this tenant.
         """
-        documented = with_documents(conversation, self._registered, identity.tenant)
-        if documented.documents:
-            conversation, num_bytes = self._renderer.fit_head(documented.conversation), num_bytes + documented.num_bytes
+        documented = with_documents(conversation, self._registered, identity.tenant).fitted(self._renderer)
+        conversation, num_bytes = documented.conversation, num_bytes + documented.num_bytes
         self._renderer.check(conversation)
         rules = self._modes.rule_set(identity.tenant, route, documented.choices)
         memory = Recollection(self._memory, identity.scope)
