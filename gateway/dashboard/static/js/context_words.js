@@ -6,6 +6,8 @@ const EDITS = {
   stub_documents: ["Long documents", "each is one line that says what stood there; passages are given where a question needs them"],
   compress_tool_results: ["Long tool results", "cut to their best passages when they first came"],
   summarize: ["Old messages", "a summary stands in their place"],
+  clear_tool_uses_20250919: ["Old uses of tools", "its client asked for it; each result is one line that says what stood there"],
+  clear_thinking_20251015: ["Turns with thoughts", "its client asked for it; what the model thought in them is left out"],
   passages: ["Questions with passages", "what is left out was searched for what each of them needs"],
 };
 const WRITERS = { extractive: "of their own sentences", model: "written by the model" };
