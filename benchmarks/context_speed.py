@@ -40,8 +40,11 @@ def mixes(seed: int, num_bytes: int = _NUM_BYTES) -> Mapping[str, list[Message]]
         "agent": [*_rounds(writer, num_bytes // 8000, _agent), _question(writer)],
         "document": [Message("user", f"Read this.\n\n{text[:num_bytes]}\n\nWhat is the most important number in it?")],
         "short": [*_rounds(writer, num_bytes // 80, _short), _question(writer)],
-        "chinese": [Message("user", f"请看。\n\n{chinese[: num_bytes // 6]}\n\n谁要求大家检查？")]
-        + [*_rounds(writer, 20, lambda writer: _talk(writer, "chinese", num_bytes // 240)), _question(writer)],
+        "chinese": [
+            Message("user", f"请看。\n\n{chinese[: num_bytes // 6]}\n\n谁要求大家检查？"),
+            *_rounds(writer, 20, lambda writer: _talk(writer, "chinese", num_bytes // 240)),
+            _question(writer),
+        ],
     }
 
 
@@ -73,10 +76,10 @@ def _talk(writer: Writer, kind: str, num_chars: int) -> list[Message]:
 
 
 class Round:
-    """One client and one editor with nothing remembered."""
+    """One client and one editor that remembers nothing yet; the counter has seen other texts."""
 
-    def __init__(self, tokenizer: Tokenizer, window: int) -> None:
-        self._editor = ContextEditor(TokenCounter(tokenizer.encode_all), TurnMemory())
+    def __init__(self, counter: TokenCounter, window: int) -> None:
+        self._editor = ContextEditor(counter, TurnMemory())
         self._room = room_of(window, None)
 
     def times(self, messages: list[Message], writer: Writer) -> dict[str, float]:
@@ -117,11 +120,11 @@ def main() -> int:
     print(f"# {describe()}; window of {options.window}, medians of {options.rounds}, ms")
     print(f"{'history':12}{'messages':>10}{'tokens':>10}" + "".join(f"{step:>10}" for step in STEPS))
     for name, messages in mixes(0, options.bytes).items():
-        Round(tokenizer, options.window).times(messages, Writer(random.Random(0)))  # what is found out once
-        rounds = [
-            Round(tokenizer, options.window).times(messages, Writer(random.Random(seed)))
-            for seed in range(options.rounds)
-        ]
+        rounds = []
+        for seed in range(options.rounds):
+            counter = TokenCounter(tokenizer.encode_all)
+            Round(counter, options.window).times(mixes(1 + seed, options.bytes)[name], Writer(random.Random(0)))
+            rounds.append(Round(counter, options.window).times(messages, Writer(random.Random(seed))))
         num_tokens = sum(len(tokenizer.encode(str(message.content or ""))) for message in messages)
         medians = [statistics.median(times.get(step, float("nan")) for times in rounds) for step in STEPS]
         print(f"{name:12}{len(messages):10}{num_tokens:10}" + "".join(f"{median:10.2f}" for median in medians))
