@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from gateway.context.archives import Archives
 from gateway.context.asking import asked_for_summary, usable_summary
 from gateway.context.beginnings import Beginnings
 from gateway.context.extract import summarize
@@ -65,6 +66,7 @@ class ContextEditor:
     def __init__(self, count: Counter, memory: TurnMemory) -> None:
         self._count = count
         self._memory = memory
+        self._archives = Archives()
 
     def edit(self, conversation: Conversation, policy: ContextPolicy, room: int, scope: str) -> Fitted:
         """Cut a chat where it is too long; quotes stand in for a summary that the model has yet to write.
@@ -106,7 +108,7 @@ class ContextEditor:
             planner,
             beginnings,
             self._count,
-            build_archive=lambda documents: _Archive(PassageArchive(documents), self._count),
+            find_archive=lambda key, texts: _Archive(self._archives.of(scope, key, texts), self._count),
             summarize=lambda texts, budget: summarize(texts, budget, self._count),
             texts=_Texts(self._memory, scope),
         )
@@ -132,7 +134,7 @@ class ContextEditor:
             planner,
             Beginnings(conversation),
             self._count,
-            build_archive=lambda _: _NothingFound(),
+            find_archive=lambda *_: _NothingFound(),
             summarize=lambda *_: "",
             texts=_NothingKept(),
         )
