@@ -199,7 +199,7 @@ def create_app(
         modes=modes,
         template=verdict,
         accounting=accounting,
-        dry_run=DryRun(modes, renderer),
+        dry_run=DryRun(modes, renderer, cuts=True),
         reports=MissReports(backend, records, tokenizer, modes, shows_content=settings.store_content),
         records=records,
         limiter=limiter,

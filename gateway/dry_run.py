@@ -9,10 +9,15 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from gateway import messages_content, responses_content
+from gateway import checks, messages_content, responses_content
 from gateway.auth import Identity
 from gateway.backends.base import ModelInfo
-from gateway.chat_request import conversation_of
+from gateway.chat_request import MAX_LENGTH, conversation_of
+from gateway.context.editor import ContextEditor, room_of, rooms_of
+from gateway.context.estimate import estimated_tokens
+from gateway.context.report import ContextReport
+from gateway.context.rule import NAME as CONTEXT_POLICY
+from gateway.context.rule import context_policy_in
 from gateway.conversation import Conversation, body_of
 from gateway.errors import ContextLengthError, InvalidRequestError, shown
 from gateway.normalize.changes import changed_regions
@@ -32,12 +37,16 @@ class _Form(NamedTuple):
 
     route: str
     read: Callable[[Mapping[str, Any]], Conversation]
+    max_tokens: tuple[str, ...]
+    """Fields for the most tokens of an answer; the first that is there counts."""
+    is_bound: bool = False
+    """Whether more of them than there is room for means all the room; else it is an error."""
 
 
 FORMS: Mapping[str, _Form] = {
-    "chat.completions": _Form("/v1/chat/completions", conversation_of),
-    "messages": _Form("/v1/messages", messages_content.read_conversation),
-    "responses": _Form("/v1/responses", responses_content.read_conversation),
+    "chat.completions": _Form("/v1/chat/completions", conversation_of, ("max_completion_tokens", "max_tokens")),
+    "messages": _Form("/v1/messages", messages_content.read_conversation, ("max_tokens",), is_bound=True),
+    "responses": _Form("/v1/responses", responses_content.read_conversation, ("max_output_tokens",)),
 }
 """By the name of the endpoint."""
 
@@ -67,11 +76,13 @@ class DryRun:
     Args:
         modes: the rules.
         renderer: None: there is no template, and so no tokens.
+        cuts: whether there is a context policy.
     """
 
-    def __init__(self, modes: RuleModes, renderer: PromptRenderer | None) -> None:
+    def __init__(self, modes: RuleModes, renderer: PromptRenderer | None, *, cuts: bool = False) -> None:
         self._modes = modes
         self._renderer = renderer
+        self._cuts = cuts
 
     def run(self, request: DryRunRequest, model: ModelInfo) -> Json:
         """Try one body.
@@ -89,18 +100,41 @@ class DryRun:
         remember_history(earlier, rules, memory=memory, scope=scope)
         raw = _conversation("body", request.body, form)
         canonical = rules.normalize(raw, Context(scope, Recollection(memory, scope))).conversation
-        rendered = self._rendered(canonical, model)
+        canonical, rendered, context = self._sent(canonical, rules, model, _AnswerLimit(request.body, form))
         report = self._report(rules, raw, Context(scope, Recollection(memory, scope)))
         could_move = _could_move(canonical, rendered)
         for rule in report:
             if rule["name"] == "relocate_volatile" and could_move is not None:
                 rule["detail"] = "; ".join(filter(None, [rule["detail"], could_move]))
+            if rule["name"] == CONTEXT_POLICY and context is not None and context.edits:
+                rule |= {"fired": True, "detail": context.in_words()}
         return {
             "canonical": body_of(canonical),
             **rendered,
             "rules": report,
+            "context_management": None if context is None else context.recorded(),
             "scope": _namespace(canonical, scope, model),
         }
+
+    def _sent(
+        self, canonical: Conversation, rules: RuleSet, model: ModelInfo, limit: _AnswerLimit
+    ) -> tuple[Conversation, Json, ContextReport | None]:
+        """Give what is sent, rendered, and what the context policy does to it; as a request is prepared."""
+        editor = ContextEditor(estimated_tokens, TurnMemory())
+        if self._cuts and (policy := context_policy_in(rules)) is not None:
+            for room, is_last in rooms_of(model.max_model_len, limit.max_tokens):
+                fitted = editor.edit(canonical, policy, room, "")
+                rendered = self._rendered(fitted.conversation, model)
+                if is_last or limit.leaves_room(rendered, model):
+                    break
+            num_tokens = _num_tokens(rendered, fitted.tokens_after)
+            return fitted.conversation, rendered, ContextReport.of(Mode.ON, fitted, num_tokens, 0.0)
+        rendered = self._rendered(canonical, model)
+        if self._cuts and (policy := context_policy_in(rules, Mode.AUDIT)) is not None:
+            fitted = editor.audit(canonical, policy, room_of(model.max_model_len, limit.max_tokens))
+            num_tokens = _num_tokens(rendered, fitted.tokens_before)
+            return canonical, rendered, ContextReport.of(Mode.AUDIT, fitted, num_tokens, 0.0)
+        return canonical, rendered, None
 
     def _rendered(self, canonical: Conversation, model: ModelInfo) -> Json:
         if self._renderer is None:
@@ -128,6 +162,33 @@ class DryRun:
             }
             for rule in self._modes.registry.rules
         ]
+
+
+class _AnswerLimit(NamedTuple):
+    """How long a body lets its answer become."""
+
+    body: Json
+    form: _Form
+
+    @property
+    def max_tokens(self) -> int | None:
+        """None: the room that is left. Raises: InvalidRequestError: it is no number of tokens."""
+        for name in self.form.max_tokens:
+            if (value := self.body.get(name)) is not None:
+                return checks.integer(f"body.{name}", value, low=0, high=MAX_LENGTH)
+        return None
+
+    def leaves_room(self, rendered: Json, model: ModelInfo) -> bool:
+        """Whether a prompt and its answer fit."""
+        if rendered["token_ids"] is None:
+            return False
+        room, wanted = model.max_model_len - len(rendered["token_ids"]), self.max_tokens
+        return room >= (wanted != 0) and (self.form.is_bound or wanted is None or wanted <= room)
+
+
+def _num_tokens(rendered: Json, estimate: int) -> int:
+    """Count a prompt; by estimate where it has no tokens."""
+    return estimate if rendered["token_ids"] is None else len(rendered["token_ids"])
 
 
 def _could_move(canonical: Conversation, rendered: Json) -> str | None:
