@@ -237,6 +237,8 @@ class Overview:
         counts = {
             "answers": int(sum(count for _, count in statuses)),
             "failed_answers": int(sum(count for status, count in statuses if status >= _FIRST_ERROR)),
+            "context_requests": _of_mode(self._metrics.context.edited_requests, Mode.ON.value),
+            "context_cuts": _of_mode(self._metrics.context.cuts, Mode.ON.value),
             "too_long_answers": _total(self._metrics.too_long_requests),
             "limited_answers": int(sum(count for status, count in statuses if status == _LIMITED)),
             "looked_up_blocks": int(sum(blocks.values())),
@@ -254,6 +256,7 @@ class Overview:
             self._behind.facts(look),
             waiting_seconds=self._lately.waiting_seconds(sample),
             prompts=self._prompts(self._clock()),
+            has_context_policy=self._has_context_policy(),
             template_faults=self._template_faults,
             **grown,
         )

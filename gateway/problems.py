@@ -184,7 +184,7 @@ def _frequent_cuts(facts: Facts) -> Iterator[Problem]:
             "requests that were too long. What stands behind a cut is computed anew. A low further below high, parameters "
             "of context_policy, makes cuts rarer; chats that are too long from their first request on cannot do with fewer."
         )
-        yield Problem("warning", "frequent_cuts", text, "#/why")
+        yield Problem("info", "frequent_cuts", text, "#/why")
 
 
 def _waiting(facts: Facts) -> Iterator[Problem]:

@@ -11,11 +11,14 @@ import itertools
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from gateway.backends.base import Backend, BackendError
+from gateway.backends.base import Backend, BackendError, GenerationRequest
 from gateway.backends.control import HashedPrompt
+from gateway.chat_request import RetentionHint
+from gateway.conversation import Conversation
+from gateway.rendering import RenderedPrompt
 from prefixcache.hashing import HASH_BYTES
 
 LEVEL = 1
@@ -35,6 +38,23 @@ class RetainedPrompt:
 
     prompt: HashedPrompt
     seconds: float
+
+
+def retained_of(
+    hints: Iterable[RetentionHint],
+    request: GenerationRequest,
+    rendered: RenderedPrompt,
+    conversation: Conversation,
+    block_size: int,
+) -> list[RetainedPrompt]:
+    """Give what the hints of a request are about: all of its prompt, or the full blocks before the first turn."""
+    first = f"messages[{conversation.num_head_messages}]"
+
+    def head() -> HashedPrompt:
+        starts = (region.start for region in rendered.regions if region.owner.partition(".")[0] == first)
+        return request.leading(next(starts, 0) // block_size, block_size)
+
+    return [RetainedPrompt(head() if hint.is_of_head else request, hint.seconds) for hint in hints]
 
 
 @dataclass(frozen=True, slots=True)

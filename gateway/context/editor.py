@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from gateway.context.beginnings import Beginnings
 from gateway.context.extract import summarize
 from gateway.context.fitting import Archive, Fitted, Fitter
 from gateway.context.history import History
 from gateway.context.passages import Archive as PassageArchive
 from gateway.context.passages import printed
 from gateway.context.plan import Planner
+from gateway.context.plan_memory import PlanMemory
 from gateway.context.policy import ContextPolicy
-from gateway.context.units import Counter, digests_of
+from gateway.context.units import Counter
 from gateway.conversation import Conversation
 from gateway.normalize.memory import TurnMemory
 
@@ -69,16 +71,19 @@ class ContextEditor:
         """
         history = History(conversation, self._count, document_tokens=policy.document_tokens)
         planner = Planner(history, policy, room)
+        beginnings, plans = Beginnings(conversation), PlanMemory(self._memory, scope)
         fitter = Fitter(
             history,
             planner,
-            digests_of(conversation),
+            beginnings,
             self._count,
             build_archive=lambda documents: _Archive(PassageArchive(documents), self._count),
             summarize=lambda texts, budget: summarize(texts, budget, self._count),
             texts=_Texts(self._memory, scope),
         )
-        return fitter.fit(planner.plan())
+        fitted = fitter.fit(planner.plan(plans.recall(history, planner, beginnings)))
+        plans.keep(history, planner, beginnings, fitted.plan)
+        return fitted
 
     def audit(self, conversation: Conversation, policy: ContextPolicy, room: int) -> Fitted:
         """Plan what `edit` would leave out, and write no texts; they count with all that they may take."""
@@ -87,7 +92,7 @@ class ContextEditor:
         fitter = Fitter(
             history,
             planner,
-            digests_of(conversation),
+            Beginnings(conversation),
             self._count,
             build_archive=lambda _: _NothingFound(),
             summarize=lambda *_: "",

@@ -1,4 +1,4 @@
-"""A history as the policy sees it: its units, and what each part of it takes. Everything is measured once."""
+"""A history as the policy sees it: its units, and what each part of it takes. All is measured once, when it is asked for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import NamedTuple
 import orjson
 
 from gateway.context.documents import document_span
-from gateway.context.units import Counter, Unit, units_of
+from gateway.context.lazy import Lazy
+from gateway.context.units import Counter, Unit, borders_of, units_of
 from gateway.conversation import Conversation, Message, texts_of
 
 MESSAGE_TOKENS = 8
@@ -55,15 +56,18 @@ class History:
         self.conversation = conversation
         self.messages = conversation.messages
         self.num_head = conversation.num_head_messages
-        self.units: Sequence[Unit] = units_of(self.messages, self.num_head)
+        self.borders: Sequence[int] = borders_of(self.messages, self.num_head)
+        """Of the units, by their messages."""
+        self.units: Sequence[Unit] = units_of(self.messages, self.borders)
         self._count = count
         self.document_tokens = document_tokens
+        self.sizes: Sequence[int] = Lazy(len(self.messages), lambda index: self._size(self.messages[index]))
+        """Tokens of each message, by estimate."""
         self._documents: dict[int, tuple[Document, ...]] = {}
 
-    @cached_property
-    def sizes(self) -> Sequence[int]:
-        """Tokens of each message, by estimate."""
-        return [self._size(message) for message in self.messages]
+    def is_of_user(self, unit: int) -> bool:
+        """Whether a unit asks something."""
+        return self.messages[self.borders[unit]].role == "user"
 
     @cached_property
     def head_tokens(self) -> int:
@@ -72,15 +76,21 @@ class History:
         return sum(self.sizes[: self.num_head]) + (self._count(orjson.dumps(list(tools)).decode()) if tools else 0)
 
     @cached_property
+    def results(self) -> Sequence[int]:
+        """The messages of tools, in order."""
+        return [index for index, message in enumerate(self.messages) if message.role == "tool"]
+
+    @cached_property
     def tool_names(self) -> Mapping[int, str]:
         """By message of a tool, whose result it is; empty where no call has its id."""
         names: dict[str, str] = {}
         found: dict[int, str] = {}
         for index, message in enumerate(self.messages):
-            for call in message.fields.get("tool_calls") or ():
-                names[str(call.get("id"))] = str((call.get("function") or {}).get("name", ""))
             if message.role == "tool":
                 found[index] = names.get(str(message.fields.get("tool_call_id")), str(message.fields.get("name", "")))
+                continue
+            for call in message.fields.get("tool_calls") or ():
+                names[str(call.get("id"))] = str((call.get("function") or {}).get("name", ""))
         return found
 
     def documents_of(self, index: int) -> Sequence[Document]:

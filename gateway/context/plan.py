@@ -6,6 +6,7 @@ between nothing that was sent before changes. Whoever sends the same history get
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -13,6 +14,7 @@ from hashlib import blake2b
 from gateway.context.history import Document, History, Place
 from gateway.context.policy import ContextPolicy
 from gateway.context.units import is_request_point
+from gateway.conversation import SYSTEM_ROLES, texts_of
 
 PLACEHOLDER_TOKENS = 40
 """What stands where something was takes about so many."""
@@ -36,6 +38,12 @@ class Plan:
     """Messages of tools whose result is not sent any more."""
     stubbed: frozenset[Place] = frozenset()
     """Documents that are not sent as a whole any more."""
+    num_tokens: int = 0
+    """Of the head and those units as they came, by estimate, as all that follow."""
+    num_away_tokens: int = 0
+    """Of the units that are not sent any more."""
+    num_sent_tokens: int = 0
+    """Of what is sent without passages."""
 
     @property
     def leaves_out(self) -> bool:
@@ -54,41 +62,59 @@ class Planner:
 
     def __init__(self, history: History, policy: ContextPolicy, room: int) -> None:
         self._history = history
+        self._borders = history.borders
         self._policy = policy
         self._high, self._low = policy.watermarks(room)
         self.passage_tokens = int(policy.passage_share * self._low)
         """For each user's turn behind a cut."""
         self.summary_tokens = 0 if policy.summary == "off" else int(policy.summary_share * self._low)
+        self._looked_at, self._long = range(0), list[int]()  # messages, and those of them with documents
         self.fingerprint = blake2b(repr((policy, room)).encode(), digest_size=16).digest()
         """Of all that a plan follows from beside the history."""
 
     def plan(self, start: Plan = Plan()) -> Plan:
         """Go through the history, from what is planned already to its end."""
-        plan, units = start, self._history.units
-        size = self.size(plan)
+        history, units, plan = self._history, self._history.units, start
+        came, sent = plan.num_tokens, plan.num_sent_tokens
+        if not plan.num_units:
+            came = sent = history.head_tokens
+        passages = self._passages_size(plan)
         for index in range(start.num_units, len(units)):
-            plan = replace(plan, num_units=index + 1)
-            size += self._unit_size(plan, index)
-            if size > self._high and is_request_point(units, index):
-                plan = self._cut(plan)
-                size = self.size(plan)
-        return plan
+            size = self._size_as_it_came(index)
+            came, sent = came + size, sent + size
+            if plan.leaves_out and self._history.is_of_user(index):
+                passages += self.passage_tokens
+            if sent + passages > self._high and is_request_point(units, index):
+                plan = self._cut(replace(plan, num_units=index + 1, num_sent_tokens=sent))
+                sent, passages = plan.num_sent_tokens, self._passages_size(plan)
+        return replace(plan, num_units=len(units), num_tokens=came, num_sent_tokens=sent)
 
     def size(self, plan: Plan) -> int:
-        """Estimate the tokens of what is sent."""
-        sent = range(plan.num_away, plan.num_units)
-        size = self._history.head_tokens + sum(self._unit_size(plan, index) for index in sent)
-        if plan.num_away:
-            size += self.summary_tokens
-        if plan.pinned is not None:
-            size += self._unit_size(plan, plan.pinned)
-        return size
+        """Estimate the tokens of what is sent, with the most that passages may take."""
+        return plan.num_sent_tokens + self._passages_size(plan)
+
+    def measured(self, plan: Plan) -> int:
+        """Estimate as `size` does, from the parts: the running totals of a plan are held to it."""
+        size = self._history.head_tokens + sum(self._unit_size(plan, index) for index in self._sent(plan))
+        return size + (self.summary_tokens if plan.num_away else 0) + self._passages_size(plan)
+
+    def _sent(self, plan: Plan) -> list[int]:
+        pinned = [] if plan.pinned is None else [plan.pinned]
+        return [*pinned, *range(plan.num_away, plan.num_units)]
+
+    def _passages_size(self, plan: Plan) -> int:
+        """Tell how much the passages may take: for each question since the last cut."""
+        if not plan.leaves_out:
+            return 0
+        since = range(max(plan.question, plan.num_away), plan.num_units)
+        num_questions = sum(self._history.is_of_user(index) for index in since)
+        return self.passage_tokens * (num_questions + (plan.pinned is not None and plan.pinned >= plan.question))
+
+    def _size_as_it_came(self, index: int) -> int:
+        return sum(self._history.sizes[message] for message in self._messages_of(index))
 
     def _unit_size(self, plan: Plan, index: int) -> int:
-        unit = self._history.units[index]
-        size = sum(self._message_size(plan, unit.start + offset) for offset in range(len(unit.messages)))
-        gets_passages = plan.leaves_out and unit.is_of_user and index >= plan.question
-        return size + (self.passage_tokens if gets_passages else 0)
+        return sum(self._message_size(plan, message) for message in self._messages_of(index))
 
     def _message_size(self, plan: Plan, index: int) -> int:
         size = self._history.sizes[index]
@@ -109,12 +135,26 @@ class Planner:
             if excess <= 0:
                 break
             plan = step(plan, excess)
-        return plan
+        return self._without_gone(plan)
+
+    def _without_gone(self, plan: Plan) -> Plan:
+        """Forget the places of what is not sent at all any more, so that a plan stays small."""
+        pinned = range(0) if plan.pinned is None else self._messages_of(plan.pinned)
+        start = self._sent_messages(plan).start
+        return replace(
+            plan,
+            cleared=frozenset(index for index in plan.cleared if index >= start or index in pinned),
+            stubbed=frozenset(place for place in plan.stubbed if place.message >= start or place.message in pinned),
+        )
+
+    def _messages_of(self, index: int) -> range:
+        return range(self._borders[index], self._borders[index + 1])
 
     def _last_question(self, plan: Plan) -> int:
         """Find the last user's turn, or the end where there is none."""
-        units = self._history.units
-        return next((index for index in reversed(range(plan.num_units)) if units[index].is_of_user), plan.num_units)
+        return next(
+            (index for index in reversed(range(plan.num_units)) if self._history.is_of_user(index)), plan.num_units
+        )
 
     def _clear(self, plan: Plan, excess: int) -> Plan:
         """Clear results of tools, the oldest first."""
@@ -129,12 +169,12 @@ class Planner:
                 break
             cleared.add(index)
             gained += gains[index]
-        return replace(plan, cleared=frozenset(cleared))
+        return replace(plan, cleared=frozenset(cleared), num_sent_tokens=plan.num_sent_tokens - gained)
 
     def _results(self, plan: Plan) -> list[int]:
         """Give the results that may be cleared."""
-        names = self._history.tool_names
-        results = [index for index in self._sent_messages(plan) if self._history.messages[index].role == "tool"]
+        names, sent, all_results = self._history.tool_names, self._sent_messages(plan), self._history.results
+        results = all_results[bisect_left(all_results, sent.start) : bisect_left(all_results, sent.stop)]
         old = results[: max(0, len(results) - self._policy.keep_tool_results)]
         return [index for index in old if names[index] not in self._policy.exclude_tools]
 
@@ -146,12 +186,25 @@ class Planner:
                 break
             stubbed.add(document.place)
             gained += document.num_tokens - PLACEHOLDER_TOKENS
-        return replace(plan, stubbed=frozenset(stubbed))
+        return replace(plan, stubbed=frozenset(stubbed), num_sent_tokens=plan.num_sent_tokens - gained)
 
     def _documents(self, plan: Plan) -> Iterator[Document]:
-        for index in self._sent_messages(plan):
-            if index not in plan.cleared:
+        sent = self._sent_messages(plan)
+        if sent.start < self._looked_at.start or not self._looked_at:
+            self._looked_at, self._long = range(sent.start, sent.start), []
+        new = range(self._looked_at.stop, sent.stop)
+        self._long += [index for index in new if self._history.documents_of(index)]
+        self._looked_at = range(self._looked_at.start, sent.stop)
+        for index in self._long[bisect_left(self._long, sent.start) : bisect_left(self._long, sent.stop)]:
+            if index not in plan.cleared and not self._is_all_question(plan, index):
                 yield from (found for found in self._history.documents_of(index) if found.place not in plan.stubbed)
+
+    def _is_all_question(self, plan: Plan, index: int) -> bool:
+        """Whether a message is the last user's, and nothing of it would be left without its documents."""
+        if index != self._borders[plan.question]:
+            return False
+        texts = sum(map(len, texts_of(self._history.messages[index].content)))
+        return texts == sum(found.stop - found.start for found in self._history.documents_of(index))
 
     def _put_away(self, plan: Plan, excess: int) -> Plan:
         """Leave out the oldest turns, but for the last ones; a summary takes their place."""
@@ -164,17 +217,38 @@ class Planner:
         return self._without_first(plan, excess, 1)
 
     def _without_first(self, plan: Plan, excess: int, num_kept: int) -> Plan:
-        gone, num_away = 0, plan.num_away
+        gone, num_away, away = 0, plan.num_away, plan.num_away_tokens
         while gone < excess and num_away < plan.num_units - num_kept:
             gone += self._unit_size(plan, num_away)
+            away += self._size_as_it_came(num_away)
             num_away += 1
         if num_away == plan.num_away:
             return plan
-        units = self._history.units
-        is_answer_next = not units[num_away].is_of_user
-        pinned = next((i for i in reversed(range(num_away)) if units[i].is_of_user), None) if is_answer_next else None
-        return replace(plan, num_away=num_away, pinned=pinned)
+        while self._is_system_before_user(num_away, plan.num_units):
+            gone += self._unit_size(plan, num_away)
+            away += self._size_as_it_came(num_away)
+            num_away += 1
+        pinned = self._pinned(plan, num_away)
+        sent = plan.num_sent_tokens - gone + (0 if plan.num_away else self.summary_tokens)
+        sent += self._pinned_size(plan, pinned) - self._pinned_size(plan, plan.pinned)
+        return replace(plan, num_away=num_away, pinned=pinned, num_away_tokens=away, num_sent_tokens=sent)
 
-    def _sent_messages(self, plan: Plan) -> Iterator[int]:
-        for unit in self._history.units[plan.num_away : plan.num_units]:
-            yield from range(unit.start, unit.start + len(unit.messages))
+    def _is_system_before_user(self, index: int, stop: int) -> bool:
+        """Whether a unit is a system turn, and so are those behind it up to a user's: first, it would pass for the head."""
+        roles = [self._history.messages[self._history.borders[number]].role for number in range(index, stop)]
+        others = (role for role in roles if role not in SYSTEM_ROLES)
+        return roles[0] in SYSTEM_ROLES and next(others, "") == "user"
+
+    def _pinned(self, plan: Plan, num_away: int) -> int | None:
+        """Find the question that the first answer that is sent belongs to."""
+        if self._history.is_of_user(num_away):
+            return None
+        newly_away = reversed(range(plan.num_away, num_away))
+        return next((index for index in newly_away if self._history.is_of_user(index)), plan.pinned)
+
+    def _pinned_size(self, plan: Plan, pinned: int | None) -> int:
+        return 0 if pinned is None else self._unit_size(plan, pinned)
+
+    def _sent_messages(self, plan: Plan) -> range:
+        """Give the messages of all units that are not away."""
+        return range(self._borders[plan.num_away], self._borders[plan.num_units])

@@ -1,19 +1,15 @@
-"""A history in units that are kept or dropped whole, how long they are, and the digests that name each of its beginnings."""
+"""A history in units that are kept or dropped whole."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 
-import orjson
-
-from gateway.conversation import Conversation, Message
+from gateway.context.lazy import Lazy
+from gateway.conversation import Message
 
 Counter = Callable[[str], int]
 """Tells about how many tokens a text has. Equal texts have equal counts."""
-
-_DIGEST_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,32 +26,28 @@ class Unit:
         return self.messages[0].role == "user"
 
 
-def units_of(messages: Sequence[Message], num_head: int) -> list[Unit]:
-    """Cut a history behind its head; a call and its results are never parted."""
-    starts = [index for index in range(num_head, len(messages)) if index == num_head or messages[index].role != "tool"]
-    stops = [*starts[1:], len(messages)]
-    return [Unit(tuple(messages[start:stop]), start) for start, stop in zip(starts, stops, strict=True)]
+def borders_of(messages: Sequence[Message], num_head: int) -> list[int]:
+    """Cut a history behind its head; a call and its results are never parted.
+
+    Returns: the index of each unit's first message, and behind the last one the number of messages.
+    """
+    behind = range(num_head + 1, len(messages))
+    borders = [num_head, *(index for index in behind if messages[index].role != "tool"), len(messages)]
+    return borders if num_head < len(messages) else borders[1:]
+
+
+def units_of(messages: Sequence[Message], borders: Sequence[int]) -> Sequence[Unit]:
+    """Give the units between borders."""
+    return Lazy(
+        len(borders) - 1, lambda index: Unit(tuple(messages[borders[index] : borders[index + 1]]), borders[index])
+    )
 
 
 def is_request_point(units: Sequence[Unit], index: int) -> bool:
-    """Whether a request could have ended with a unit: an answer comes next, or nothing."""
-    return index + 1 == len(units) or units[index + 1].messages[0].role == "assistant"
+    """Whether a request could have ended with a unit: an answer comes next, or nothing.
 
-
-def digests_of(conversation: Conversation) -> list[bytes]:
-    """Name each beginning of a history: of the head with the tools, then with each message more.
-
-    Returns: one for the head and one for each message behind it; equal ones mean equal beginnings.
+    A last message of the assistant is the beginning of an answer, which comes back as a part of it.
     """
-    return list(_digests(conversation))
-
-
-def _digests(conversation: Conversation) -> Iterator[bytes]:
-    num_head = conversation.num_head_messages
-    digest = blake2b(orjson.dumps(list(conversation.tools)), digest_size=_DIGEST_BYTES)
-    for index, message in enumerate(conversation.messages):
-        if index >= num_head:
-            yield digest.digest()
-        parts = [message.role, message.content, dict(message.fields)]
-        digest = blake2b(orjson.dumps(parts), key=digest.digest(), digest_size=_DIGEST_BYTES)
-    yield digest.digest()
+    if index + 1 < len(units):
+        return units[index + 1].messages[0].role == "assistant"
+    return units[index].messages[-1].role != "assistant"

@@ -115,7 +115,7 @@ def size_of(value: object) -> int:
         return size
     if isinstance(value, Mapping):
         return size + sum(size_of(name) + size_of(entry) for name, entry in value.items())
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | frozenset):
         return size + sum(map(size_of, value))
     if is_dataclass(value):
         return size + sum(size_of(getattr(value, name)) for name in _field_names(value.__class__))

@@ -8,14 +8,19 @@ history alone: a turn more never moves a document.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from gateway.conversation import Content, Conversation, Message, Part, text_part, texts_of
 from gateway.document_parts import DocumentPart
 from gateway.errors import ContextLengthError, InvalidRequestError, NotFoundError, shown
 from gateway.normalize.registry import Choice
+from gateway.prompts.head import prompt_head
 from gateway.prompts.registered import RegisteredPrompts, RegisteredVersion
+from gateway.rendering import PromptRenderer
+from gateway.tokenizer import TokenArray
 
 _LABEL_CHARS = 60
 
@@ -44,6 +49,28 @@ class Documented:
     def num_bytes(self) -> int:
         """Size of what they add."""
         return sum(len(entry.version.canonical) for entry in self.documents)
+
+    def fitted(self, renderer: PromptRenderer) -> Documented:
+        """Give the head the form that the template takes, where documents stand in it."""
+        return replace(self, conversation=renderer.fit_head(self.conversation)) if self.head else self
+
+    def shown(self) -> list[dict[str, Any]]:
+        """Print which documents are in it, and where."""
+        return [
+            {
+                "id": entry.prompt.id,
+                "name": entry.prompt.name,
+                "version": entry.version.version,
+                "num_tokens": entry.version.num_tokens,
+                "in_head": entry in self.head,
+            }
+            for entry in self.documents
+        ]
+
+    def public_head(self, named: RegisteredVersion | None) -> tuple[RegisteredVersion, ...]:
+        """Give those public ones that nothing stands before which is not public; `named` stands before all documents."""
+        standing = (*([] if named is None else [named]), *self.head)
+        return tuple(itertools.takewhile(lambda entry: entry.prompt.is_public, standing))
 
     def too_long(self, error: ContextLengthError) -> ContextLengthError:
         """Tell with an error how much of the prompt the documents are."""
@@ -113,6 +140,24 @@ def _why_none(entry: RegisteredVersion) -> str | None:
     if len(canonical.messages) > 1 or not canonical.num_head_messages:
         return "turns"
     return None
+
+
+def joined_head(
+    entries: Sequence[RegisteredVersion], renderer: PromptRenderer, max_model_len: int | None = None
+) -> TokenArray:
+    """Tokenize prompts that stand before all else, as far as all who name them have the same tokens.
+
+    Returns: [num_tokens], int32.
+
+    Raises: InvalidRequestError: the template refuses them; ContextLengthError: together they are far too long.
+    """
+    prompts = [entry.compiled.canonical for entry in entries]
+    joined = Conversation(
+        tuple(message for prompt in prompts for message in prompt.messages),
+        tuple(tool for prompt in prompts for tool in prompt.tools),
+    )
+    slots = [slot for entry in entries for slot in entry.compiled.slots]
+    return prompt_head(joined, slots, renderer, max_model_len=max_model_len).token_ids
 
 
 class _Writer:

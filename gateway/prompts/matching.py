@@ -29,10 +29,16 @@ class HeadIndex:
 
     def __init__(self, heads: Iterable[RegisteredHead] = ()) -> None:
         self._heads: dict[bytes, list[RegisteredHead]] = {}
-        # The sort is stable: of equal heads the one that comes first wins.
-        for head in sorted(heads, key=lambda head: -len(head.token_ids)):
-            if len(head.token_ids) >= _KEY_TOKENS:  # a shorter one fills no block
-                self._heads.setdefault(_key(head.token_ids), []).append(head)
+        for head in heads:
+            self.add(head)
+
+    def add(self, head: RegisteredHead) -> None:
+        """Know one more; of equal ones the first wins."""
+        if len(head.token_ids) < _KEY_TOKENS:  # a shorter one fills no block
+            return
+        key = _key(head.token_ids)
+        alike = [*self._heads.get(key, ()), head]
+        self._heads[key] = sorted(alike, key=lambda head: -len(head.token_ids))
 
     def match(self, token_ids: TokenArray, tenant: str) -> RegisteredHead | None:
         """Return the longest head of this tenant, or public, that the prompt begins with."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gateway.auth import Identity
@@ -12,6 +12,10 @@ from gateway.prompts.compiler import CompiledPrompt
 from gateway.prompts.drift import WatchedPrompt
 from gateway.prompts.matching import HeadIndex, RegisteredHead
 from gateway.prompts.versions import Prompt, PromptVersion
+from gateway.tokenizer import TokenArray
+
+_MAX_JOINED = 64
+"""Sets of documents whose tokens are kept: each takes some renderings of all of them, and clients choose the sets."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,7 +48,7 @@ class RegisteredVersion:
 
 
 class RegisteredPrompts:
-    """All versions of all prompts that are not retired. Immutable: a change makes another one."""
+    """All versions of all prompts that are not retired. A change of them makes another one."""
 
     def __init__(self, versions: Iterable[RegisteredVersion] = ()) -> None:
         # Of versions that begin alike a request counts for the active one.
@@ -53,6 +57,7 @@ class RegisteredPrompts:
             RegisteredHead(entry.prompt.id, entry.version.version, entry.owner, entry.compiled.head.token_ids)
             for entry in self._versions
         )
+        self._joined: set[tuple[str, ...]] = set()
 
     @property
     def active(self) -> list[RegisteredVersion]:
@@ -68,6 +73,19 @@ class RegisteredPrompts:
             for entry in self.active
             if not entry.compiled.slots
         ]
+
+    def may_join(self, entries: Sequence[RegisteredVersion]) -> bool:
+        """Whether the caller is the one to `join` these: they are several, and nobody else did or does."""
+        handles = tuple(entry.handle for entry in entries)
+        if len(entries) < 2 or len(self._joined) == _MAX_JOINED or handles in self._joined:
+            return False
+        self._joined.add(handles)
+        return True
+
+    def join(self, entries: Sequence[RegisteredVersion], token_ids: TokenArray) -> None:
+        """Know the tokens that a prompt begins with which has these public ones in front of all else, in order."""
+        first = entries[0]
+        self.heads.add(RegisteredHead(first.prompt.id, first.version.version, None, token_ids))
 
     def versions_of(self, name: str, tenant: str) -> list[RegisteredVersion]:
         """Return all versions of what an id or a name means to a tenant: of its own prompts before public ones."""

@@ -12,6 +12,7 @@ import pytest_asyncio
 from playwright.async_api import Page, expect
 
 import gateway.dashboard
+from gateway.context.metrics import CLEARING
 from gateway.context.policy import ContextPolicy
 from tests.dashboard.support.browser import NARROW, Faults, OpenPage, axe, login
 from tests.dashboard.support.served import ServedGateway
@@ -92,9 +93,16 @@ async def test_policy_is_set_with_its_parameters(
         assert await _choice(gateway) == ("off", params)
 
 
+def test_page_has_words_for_each_edit() -> None:
+    worded = re.findall(r"^  (\w+): \[", WORDS.read_text(), re.MULTILINE)
+    assert set(worded) == {*CLEARING, "passages"}
+
+
 def test_page_knows_each_parameter_as_it_is_when_nothing_is_chosen() -> None:
     presets = re.findall(r"^  (\w+): \{ preset: ([^,]+?), label", WORDS.read_text(), re.MULTILINE)
-    wanted = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(ContextPolicy()).items()}
+    wanted = {
+        name: list(value) if isinstance(value, tuple) else value for name, value in asdict(ContextPolicy()).items()
+    }
     assert {name: json.loads(value) for name, value in presets} == wanted
 
 

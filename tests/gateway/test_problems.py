@@ -62,7 +62,7 @@ CASES: list[tuple[dict[str, object], str, str, str, str | None]] = [
     ({"failed_answers": 500}, "error", "many_errors", "50%", "#/requests"),
     ({"limited_answers": 60}, "warning", "many_limited", "6% of the last 1,000", "#/tenants"),
     ({"too_long_answers": 50}, "info", "many_too_long", "--context-policy on", "#/why"),
-    ({"context_cuts": 100}, "warning", "frequent_cuts", "100 times lately, in 300 requests", "#/why"),
+    ({"context_cuts": 100}, "info", "frequent_cuts", "100 times lately, in 300 requests", "#/why"),
     (
         {"answers": MIN_ANSWERS, "limited_answers": 0, "too_long_answers": 0, "failed_answers": 10},
         "error",

@@ -10,14 +10,25 @@ import pytest
 
 from gateway.model_files import ModelFiles
 from tests.gateway.conftest import open_client
-from tests.gateway.context.histories import words
 from tests.gateway.context.test_report import ADMIN, ADMIN_KEY, LINE, MESSAGES, ROUTES, SHORT, body_of
 from tests.gateway.support.fake_backend import FakeBackend
 
 ENDPOINTS = {"/v1/chat/completions": "chat.completions", "/v1/messages": "messages", "/v1/responses": "responses"}
-DENSE = [
-    {"role": role, "content": f"{words(30, turn)} {LINE * 9}"} for turn in range(8) for role in ("user", "assistant")
-] + SHORT
+SAMPLE_CHARS, NUM_SAMPLES = 256, 32
+"""Of `TokenCounter`."""
+
+
+def between_samples() -> str:
+    """A long text of twice the tokens that its samples let expect."""
+    text = list((LINE * 200)[:12_000])
+    step = (len(text) - SAMPLE_CHARS) / (NUM_SAMPLES - 1)
+    for number in range(NUM_SAMPLES - 1):
+        start = int(number * step) + SAMPLE_CHARS + 10
+        text[start : start + 40] = "§" * 40
+    return "".join(text)
+
+
+DENSE = [{"role": "user", "content": between_samples()}, {"role": "assistant", "content": "ok"}, *SHORT]
 """Of more tokens than is estimated: too many at the first attempt."""
 POLICY = {"name": "context_policy"}
 
@@ -85,6 +96,24 @@ async def test_audit_keeps_the_prompt_and_tells_what_would_go(client: httpx.Asyn
     assert told["input_tokens"] < 0.7 * told["original_input_tokens"]
     assert of_policy(tried)["fired"]
     assert "summarize" in of_policy(tried)["detail"]
+
+
+@pytest.mark.parametrize(
+    ("route", "wish"),
+    [
+        ("/v1/messages", {"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}}),
+        ("/v1/responses", {"truncation": "auto"}),
+    ],
+)
+async def test_wishes_of_a_client_are_tried_too(
+    backend: FakeBackend, model_files: ModelFiles, route: str, wish: dict[str, Any]
+) -> None:
+    backend.max_model_len = 4096
+    async with open_client(backend, model_files, admin_key=ADMIN_KEY) as client:
+        tried = await dry(client, body_of(route, MESSAGES, **wish), endpoint=ENDPOINTS[route])
+        sent = (await client.post(route, json=body_of(route, MESSAGES, **wish))).json()
+    assert tried["token_ids"] == backend.requests[-1].token_ids.tolist()
+    assert tried["context_management"] == {"mode": "on", **sent["context_management"]}
 
 
 async def test_wrong_length_of_the_answer_is_named(client: httpx.AsyncClient) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 
 from gateway.context.editor import ContextEditor
 from gateway.context.fitting import Fitted
 from gateway.context.policy import ContextPolicy
-from gateway.conversation import Conversation
+from gateway.conversation import Conversation, Message
 from gateway.normalize.memory import TurnMemory
 from tests.gateway.context.histories import HISTORIES, answer, beginnings, count, history, user, words
 
@@ -45,3 +46,52 @@ def test_cut_is_new_at_the_request_that_made_it() -> None:
     assert [new for _, new in seen[1:]] == is_new
     assert any(is_new)
     assert not all(is_new)
+
+
+def calls(*results: str) -> list[Message]:
+    """One answer with several calls, and the results that came so far."""
+    names = range(2)
+    made = [{"id": f"c{n}", "type": "function", "function": {"name": "search", "arguments": "{}"}} for n in names]
+    told = [Message("tool", text, {"tool_call_id": f"c{n}"}) for n, text in enumerate(results)]
+    return [Message("assistant", None, {"tool_calls": made}), *told]
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        pytest.param((user(words(1500)), user(words(1500))), id="user-goes-on"),
+        pytest.param((*calls(words(1500), words(1500)), answer("so"), user("and?")), id="second-result-comes-later"),
+        pytest.param((answer(words(1500)), user(words(1500)), answer("so"), user("and?")), id="answer-is-continued"),
+    ],
+)
+def test_request_that_ended_where_no_answer_comes_leaves_nothing_behind(ends: tuple[Message, ...]) -> None:
+    """There it may have been cut, where whoever sees the longer history would not cut."""
+    begun = (user(words(1000)), answer(words(1000)), user(words(500)))
+    warm = editor()
+    for number in range(len(ends) + 1):
+        conversation = history(*begun, *ends[:number])
+        assert fit(warm, conversation) == fit(editor(), conversation)
+
+
+def test_what_was_planned_is_not_planned_again() -> None:
+    counted = list[str]()
+
+    def noting(text: str) -> int:
+        counted.append(text)
+        return count(text)
+
+    noticing = ContextEditor(noting, TurnMemory())
+    turns = [message for number in range(20) for message in (user(words(30, number)), answer(words(30, number)))]
+    noticing.edit(history(*turns, user("and?")), POLICY, ROOM, "a")
+    counted.clear()
+    noticing.edit(history(*turns, user("and?"), answer("so"), user("what?")), POLICY, ROOM, "a")
+    assert counted == ["so", "what?"]
+
+
+def test_scopes_share_nothing() -> None:
+    memory = TurnMemory()
+    shared, conversation = ContextEditor(count, memory), history(user(words(5000)), answer("so"), user("and?"))
+    fit(shared, conversation)
+    num_entries = memory.num_entries
+    shared.edit(conversation, POLICY, ROOM, "b")
+    assert memory.num_entries == 2 * num_entries

@@ -25,6 +25,10 @@ def plan_of(conversation: Conversation, policy: ContextPolicy = POLICY, room: in
     return planner_of(conversation, policy, room).plan()
 
 
+def left_out(plan: Plan) -> Plan:
+    return replace(plan, num_units=0, num_tokens=0, num_sent_tokens=0)
+
+
 def test_short_history_is_sent_as_it_is() -> None:
     plan = plan_of(history(user("hi"), answer("hello"), user("bye")))
     assert not plan.leaves_out
@@ -50,7 +54,7 @@ def test_between_cuts_nothing_that_was_sent_changes(conversation: Conversation) 
     for beginning in beginnings(conversation):
         plan = plan_of(beginning)
         if before is not None and plan.cut_at == before.cut_at:
-            assert replace(plan, num_units=before.num_units) == before
+            assert left_out(plan) == left_out(before)
         before = plan
 
 
@@ -62,7 +66,24 @@ def test_what_is_sent_is_under_the_high_watermark_or_the_last_turn_alone(convers
     high, _ = POLICY.watermarks(room)
     assert planner.size(plan) <= high or plan.num_away == plan.num_units - 1
     whole = replace(Plan(), num_units=plan.num_units)
-    assert not plan.leaves_out or planner.size(plan) < planner.size(whole)
+    assert not plan.leaves_out or planner.size(plan) < planner.measured(whole)
+
+
+@FEW
+@given(HISTORIES)
+def test_running_totals_are_those_of_the_parts(conversation: Conversation) -> None:
+    for beginning in beginnings(conversation):
+        planner = planner_of(beginning)
+        plan = planner.plan()
+        measured = History(beginning, count, document_tokens=300)
+        assert planner.size(plan) == planner.measured(plan)
+        assert plan.num_tokens == measured.head_tokens + sum(measured.sizes[measured.num_head :])
+        away = [
+            index
+            for unit in measured.units[: plan.num_away]
+            for index in range(unit.start, unit.start + len(unit.messages))
+        ]
+        assert plan.num_away_tokens == sum(measured.sizes[index] for index in away)
 
 
 @FEW

@@ -71,6 +71,26 @@ async def test_errors_of_this_side_are_counted_and_those_of_other_paths_are_not(
     assert problem["text"].startswith("100% of the last 10 answers")
 
 
+async def test_chats_that_are_too_long_are_a_hint_at_the_context_policy_where_it_is_off(gateway: Gateway) -> None:
+    for _ in range(10):
+        assert (await gateway.chat(max_tokens=100_000)).status_code == 400
+    (problem,) = (await overview(gateway.admin))["problems"]
+    assert problem["code"] == "many_too_long"
+    await gateway.admin.put("/rules/context_policy", json={"mode": "on"})
+    assert (await overview(gateway.admin))["problems"] == []
+
+
+async def test_cuts_at_each_request_are_said(gateway: Gateway) -> None:
+    params = {"high": 0.1, "low": 0.05, "document_tokens": 100, "keep_units": 1}
+    await gateway.admin.put("/rules/context_policy", json={"mode": "on", "params": params})
+    for number in range(20):
+        answer = await gateway.chat(content=f"{number} {'word ' * 400}", max_tokens=1)
+        assert answer.status_code == 200, answer.text
+        (sent,) = answer.json()["context_management"]["applied_edits"][:1]
+        assert sent["type"] == "stub_documents"
+    assert [problem["code"] for problem in (await overview(gateway.admin))["problems"]] == ["frequent_cuts"]
+
+
 @pytest.mark.parametrize(("counts", "grown"), [([5, 9], 4), ([5, 9, 3], 3), ([], 7)])
 def test_growth_is_since_the_oldest_sample_and_survives_a_counter_that_begins_anew(
     counts: list[int], grown: int

@@ -15,19 +15,18 @@ export function contextEdits(context) {
   const tokens = [figure(`${PATH}.original_input_tokens`, before, count), " tokens"];
   const heading = h("h3", isAudit ? "What would have been left out" : "What was left out to make it fit");
   if (!edits.length) return [heading, h("p", "Nothing: with ", tokens, " it fits.")];
-  const would = isAudit ? " would have been sent" : " were sent";
+  const sent = isAudit ? " would have been sent." : " were sent. The same is left out of the next requests of the chat, until it is cut again.";
   return [
     heading,
-    h("p", "Of about ", tokens, " ", figure(`${PATH}.input_tokens`, after, count), `${would}. The same is left out of the next requests of the chat, until it is cut again.`),
+    h("p", "Of about ", tokens, " ", figure(`${PATH}.input_tokens`, after, count), sent),
     table({ caption: "Edits of the context policy", columns: COLUMNS, rows: edits.map((edit, index) => ({ ...edit, index })) }),
   ];
 }
 
 const COLUMNS = [
-  { title: "What", cell: ({ type }) => editWord(type) },
+  { title: "What", cell: (edit) => [editWord(edit.type), h("span.hint.below", editMeaning(edit))] },
   { title: "How many", isNumber: true, cell: (edit) => figure(`${PATH}.applied_edits.${edit.index}.count`, edit.count, count) },
   { title: "Tokens", isNumber: true, hint: "of the prompt: how many fewer, or more, by estimate", cell: (edit) => figure(`${PATH}.applied_edits.${edit.index}.cleared_input_tokens`, edit.cleared_input_tokens, fewer) },
-  { title: "How", cell: editMeaning },
 ];
 
 /** 5,120 fewer, 300 more */
