@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 
 from benchmarks.context_chats import Chat, make_chats
 from benchmarks.context_policies import policies
@@ -72,10 +71,23 @@ def main(argv: Sequence[str] | None = None) -> int:
             for run in runs:
                 name, tally = run.result()
                 base = base or tally.mean_context
-                print(f"{name:36}{tally.prompt_tokens:>11,}{tally.hit_tokens:>11,}{tally.prefill_tokens:>11,}{tally.prefill_tokens_small:>11,} {tally.mean_context/base:5.2f} refused {tally.num_refused}/{tally.num_requests} cuts {tally.num_cuts} changed {tally.changed_prefixes} once {tally.rate('document',is_late=False):.3f} late {tally.rate('document',is_late=True):.3f} docs {tally.rate('document'):.3f} turns {tally.rate('turn'):.3f}", flush=True)
+                print(
+                    f"{name:36}{tally.prompt_tokens:>11,}{tally.hit_tokens:>11,}{tally.prefill_tokens:>11,}{tally.prefill_tokens_small:>11,} {tally.mean_context / base:5.2f} refused {tally.num_refused}/{tally.num_requests} cuts {tally.num_cuts} changed {tally.changed_prefixes} once {tally.rate('document', is_late=False):.3f} late {tally.rate('document', is_late=True):.3f} docs {tally.rate('document'):.3f} turns {tally.rate('turn'):.3f}",
+                    flush=True,
+                )
                 if args.misses:
                     for chat, turn, q in tally.missed:
-                        print('   ', chat.family, turn, len(chat.messages), q, '|', chat.messages[turn-1]['content'][-90:] if chat.messages[turn-1]['role']=='user' else '(tool)')
+                        print(
+                            "   ",
+                            chat.family,
+                            turn,
+                            len(chat.messages),
+                            q,
+                            "|",
+                            chat.messages[turn - 1]["content"][-90:]
+                            if chat.messages[turn - 1]["role"] == "user"
+                            else "(tool)",
+                        )
     print(f"{time.monotonic() - start:.0f} s")
     return 0
 

@@ -75,7 +75,7 @@ def make_chats(seed: int, window: int, num: int) -> list[Chat]:
     chats = []
     for family, make in _FAMILIES.items():
         for number in range(num):
-            rng = random.Random(f"{seed}/{family}/{number}/{window}")  # noqa: S311 -- nothing secret
+            rng = random.Random(f"{seed}/{family}/{number}/{window}")
             chats.append(make(_Builder(Chat(family), Writer(rng), CHARS_PER_TOKEN * window)))
     return chats
 

@@ -17,6 +17,8 @@ from gateway.chat import PATH as CHAT_PATH
 from gateway.chat import ChatCompletions
 from gateway.completions import PATH as COMPLETIONS_PATH
 from gateway.completions import Completions
+from gateway.context.editor import ContextEditor
+from gateway.context.estimate import TokenCounter
 from gateway.context.rule import is_on_somewhere
 from gateway.dashboard.routes import Dashboard
 from gateway.dashboard.session import Sessions
@@ -137,7 +139,8 @@ def create_app(
         reasoning=settings.reasoning,
     )
     memory = TurnMemory(max_bytes=settings.turn_memory)
-    ingress = Ingress(modes, renderer, hasher, threads, prompts.registry if prompts else None, memory, form)
+    editor = ContextEditor(TokenCounter(tokenizer.encode_all), memory)
+    ingress = Ingress(modes, renderer, hasher, threads, prompts.registry if prompts else None, memory, form, editor)
     losses = Losses(store.minutes if store else None)
     accounting = Accounting(
         ingress.hash_prompt, special_ids=tokenizer.special_ids, sampling=settings.accounting_sampling, losses=losses

@@ -27,10 +27,11 @@ from gateway.explain.diagnostics import Diagnostics
 from gateway.explain.records import PromptRecord
 from gateway.explain.request import DiagnosticsRequest
 from gateway.ids import RandomIds
-from gateway.ingress import Ingress, PreparedPrompt
+from gateway.ingress import Ingress
 from gateway.joined import generate_all
 from gateway.limits.limiter import Limiter, Ticket
 from gateway.metrics import GatewayMetrics
+from gateway.prepared import PreparedPrompt
 from gateway.prompt_logprobs import scored_prompts
 from gateway.recent import RecentRequests
 from gateway.reception import Arrival, Asked, Reception

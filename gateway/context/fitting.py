@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from gateway.context.history import Document, History, Place
-from gateway.context.placeholders import cleared_result, stub
+from gateway.context.history import MESSAGE_TOKENS, Document, History, Place
+from gateway.context.placeholders import cleared_result, stub, summary_block
 from gateway.context.plan import Plan, Planner
 from gateway.context.units import Counter, Unit
 from gateway.conversation import Content, Conversation, Message, map_texts, text_part, texts_of
@@ -103,55 +103,77 @@ class Fitter:
         self._texts = texts
 
     def fit(self, plan: Plan) -> Fitted:
-        """Make what is sent of a history that is planned to its end."""
+        """Make what is sent of a history that is planned to its end: what is quoted takes no more than was left out."""
         history = self._history
         before = plan.num_tokens
         if not plan.leaves_out:
             return Fitted(history.conversation, plan, (), before, before, is_new_cut=False)
         units = [] if plan.pinned is None else [history.units[plan.pinned]]
         units += history.units[plan.num_away : plan.num_units]
-        passages = self._passages(plan, units)
-        messages = [message for unit in units for message in self._edited(unit, plan, passages)]
-        if plan.num_away and (summary := self._summary(plan)):
-            messages = _begun_with(summary, messages)
+        sent = {index: message for unit in units for index, message in enumerate(unit.messages, unit.start)}
+        edits = [self._clear(plan, sent), self._stub(plan, sent)]
+        num_away, away_tokens = self._size_away(plan)
+        freed = sum(edit.cleared_tokens for edit in edits) + away_tokens
+        is_turn = next(iter(sent.values())).role != "user"  # else a part of one, for templates want roles to alternate
+        summary, summary_cost = self._summary(plan, freed - is_turn * MESSAGE_TOKENS)
+        summary_cost += MESSAGE_TOKENS if summary and is_turn else 0
+        passages, passages_cost = self._passages(plan, units, freed - summary_cost)
+        for index, text in passages.items():
+            sent[index] = _begun_with(text, sent[index])
+        messages = list(sent.values())
+        if summary and is_turn:
+            messages.insert(0, Message("user", summary))
+        elif summary:
+            messages[0] = _begun_with(summary, messages[0])
         conversation = replace(history.conversation, messages=(*history.messages[: history.num_head], *messages))
-        sent = History(conversation, self._count, document_tokens=history.document_tokens)
-        after = sent.head_tokens + sum(sent.sizes[sent.num_head :])
+        edits += [
+            Edit("summarize", num_away, away_tokens - summary_cost),
+            Edit("passages", len(passages), -passages_cost),
+        ]
+        after = before - sum(edit.cleared_tokens for edit in edits)
         is_new = plan.cut_at == plan.num_units
-        return Fitted(conversation, plan, self._edits(plan, passages), before, after, is_new_cut=is_new)
+        made = tuple(edit for edit in edits if edit.number)
+        return Fitted(conversation, plan, made, before, after, is_new_cut=is_new)
 
-    def _edited(self, unit: Unit, plan: Plan, passages: Mapping[int, str]) -> list[Message]:
-        edited = []
-        for index, message in enumerate(unit.messages, unit.start):
-            content = self._content(index, message, plan)
-            if before := passages.get(index):
-                content = _in_front(before, content)
-            edited.append(message if content is message.content else replace(message, content=content))
-        return edited
+    def _clear(self, plan: Plan, sent: dict[int, Message]) -> Edit:
+        number = freed = 0
+        for index in sorted(plan.cleared & sent.keys()):
+            content = sent[index].content
+            text = "\n".join(texts_of(content))
+            instead = cleared_result(self._history.tool_names.get(index, ""), text, self._count(text))
+            gain = self._shorten(index, _with_one_text(content, instead), sent)
+            number += gain > 0
+            freed += gain
+        return Edit("clear_tool_results", number, freed)
 
-    def _content(self, index: int, message: Message, plan: Plan) -> Content:
-        if index in plan.cleared:
-            text = "\n".join(texts_of(message.content))
-            return cleared_result(self._history.tool_names.get(index, ""), text, self._count(text))
-        stubbed = {
-            document.place.text: document
-            for document in self._history.documents_of(index)
-            if document.place in plan.stubbed
-        }
-        if not stubbed:
-            return message.content
-        numbers = iter(range(len(texts_of(message.content))))
+    def _stub(self, plan: Plan, sent: dict[int, Message]) -> Edit:
+        number = freed = 0
+        for index in sorted({place.message for place in plan.stubbed} & sent.keys() - plan.cleared):
+            documents = self._stubbed(plan, index)
+            gain = self._shorten(index, _without(sent[index].content, documents), sent)
+            number += len(documents) if gain else 0
+            freed += gain
+        return Edit("stub_documents", number, freed)
 
-        def change(text: str) -> str:
-            document = stubbed.get(next(numbers))
-            return text if document is None else _without(text, document)
+    def _shorten(self, index: int, content: Content, sent: dict[int, Message]) -> int:
+        """Send another content, unless it takes as much. Returns: the tokens that it takes less."""
+        gain = sum(map(self._count, texts_of(sent[index].content))) - sum(map(self._count, texts_of(content)))
+        if gain <= 0:
+            return 0
+        sent[index] = replace(sent[index], content=content)
+        return gain
 
-        return map_texts(message.content, change)
+    def _stubbed(self, plan: Plan, index: int) -> list[Document]:
+        return [document for document in self._history.documents_of(index) if document.place in plan.stubbed]
 
-    def _passages(self, plan: Plan, units: Sequence[Unit]) -> dict[int, str]:
-        """Find, for each question since the last cut, what of the archive it needs; by message."""
+    def _passages(self, plan: Plan, units: Sequence[Unit], room: int) -> tuple[dict[int, str], int]:
+        """Find, for each question since the last cut, what of the archive it needs; by message. And what they cost.
+
+        Questions behind take what those before them left: so those are the same in every request.
+        """
         found: dict[int, str] = {}
         archive: Archive | None = None
+        left = room
         for unit in units:
             if not unit.is_of_user or unit.start < self._history.units[plan.question].start:
                 continue
@@ -159,28 +181,51 @@ class Fitter:
             text = self._texts.find(key)
             if text is None:
                 archive = archive or self._build_archive(self._left_out(plan))
-                question = "\n".join(texts_of(self._content(unit.start, unit.messages[0], plan)))
-                text = archive.passages(question, self._planner.passage_tokens)
+                text = archive.passages(self._question(unit.start, plan), min(self._planner.passage_tokens, left))
                 self._texts.keep(key, text)
-            if text:
+            if text and self._cost(text) <= left:
+                left -= self._cost(text)
                 found[unit.start] = text
-        return found
+        return found, room - left
 
-    def _summary(self, plan: Plan) -> str:
-        if not self._planner.summary_tokens:
-            return ""
+    def _question(self, index: int, plan: Plan) -> str:
+        """Give what a user asks, without the documents that are not sent."""
+        texts = texts_of(self._history.messages[index].content)
+        for document in self._stubbed(plan, index):
+            text = texts[document.place.text]
+            texts[document.place.text] = f"{text[: document.start]}\n{text[document.stop :]}"
+        return "\n".join(texts)
+
+    def _summary(self, plan: Plan, room: int) -> tuple[str, int]:
+        """Write what stands in the place of the turns that are put away, and tell what it costs; empty: nothing does."""
+        budget = min(self._planner.summary_tokens, room - self._cost(summary_block("")))
+        if not plan.num_away or budget <= 0:
+            return "", 0
         key = b"summary" + self._key(plan)
         text = self._texts.find(key)
         if text is None:
             away = [text for index in self._away(plan) for text in texts_of(self._history.messages[index].content)]
-            text = self._summarize(away, self._planner.summary_tokens)
+            text = self._summarize(away, budget)
             self._texts.keep(key, text)
-        return text
+        block = summary_block(text)
+        cost = self._cost(block)
+        return (block, cost) if text and cost <= room else ("", 0)
+
+    def _cost(self, block: str) -> int:
+        """Count what a text takes in front of another."""
+        return self._count(_in_front(block, ""))
 
     def _key(self, plan: Plan) -> bytes:
         """Name the last cut: the history up to it, and what decided about it."""
         last = self._history.units[plan.cut_at - 1]
         return self._planner.fingerprint + self._digests[last.start + len(last.messages) - self._history.num_head]
+
+    def _size_away(self, plan: Plan) -> tuple[int, int]:
+        """Count the messages in whose place the summary stands, and their tokens."""
+        borders, sizes = self._history.borders, self._history.sizes
+        pinned = range(0) if plan.pinned is None else range(borders[plan.pinned], borders[plan.pinned + 1])
+        num_tokens = plan.num_away_tokens - sum(sizes[index] for index in pinned)
+        return borders[plan.num_away] - borders[0] - len(pinned), num_tokens
 
     def _away(self, plan: Plan) -> list[int]:
         """Give the messages in whose place the summary stands."""
@@ -201,51 +246,38 @@ class Fitter:
             if index in away or index in plan.cleared:
                 found += [(Place(index, number).document, text) for number, text in enumerate(texts)]
             else:
-                documents = [entry for entry in self._history.documents_of(index) if entry.place in plan.stubbed]
                 found += [
-                    (entry.place.document, texts[entry.place.text][entry.start : entry.stop]) for entry in documents
+                    (entry.place.document, texts[entry.place.text][entry.start : entry.stop])
+                    for entry in self._stubbed(plan, index)
                 ]
         return found
 
-    def _edits(self, plan: Plan, passages: Mapping[int, str]) -> tuple[Edit, ...]:
-        history, away = self._history, self._away(plan)
-        cleared = [index for index in plan.cleared if index not in set(away)]
-        stubs = [
-            document
-            for place in plan.stubbed
-            if place.message not in set(away)
-            for document in history.documents_of(place.message)
-            if document.place == place
-        ]
-        edits = [
-            Edit("clear_tool_results", len(cleared), sum(history.sizes[index] for index in cleared)),
-            Edit("stub_documents", len(stubs), sum(document.num_tokens for document in stubs)),
-            Edit("summarize", len(away), sum(history.sizes[index] for index in away)),
-            Edit("passages", len(passages), -sum(map(self._count, passages.values()))),
-        ]
-        return tuple(edit for edit in edits if edit.number)
+
+def _with_one_text(content: Content, text: str) -> Content:
+    """Put one text in the place of all; what is no text stays."""
+    if not isinstance(content, tuple):
+        return text
+    return (text_part(text), *(part for part in content if part["type"] != "text"))
 
 
-def _without(text: str, document: Document) -> str:
-    middle = text[document.start : document.stop]
-    end = "\n\n" if document.stop < len(text) else ""
-    return (
-        text[: document.start]
-        + stub(document.place.document, middle, document.num_tokens)
-        + end
-        + text[document.stop :]
-    )
+def _without(content: Content, documents: Sequence[Document]) -> Content:
+    """Put stubs in the place of documents, at most one in each text."""
+    texts = texts_of(content)
+    for document in documents:
+        text = texts[document.place.text]
+        before, middle, behind = text[: document.start], text[document.start : document.stop], text[document.stop :]
+        instead = stub(document.place.document, middle, document.num_tokens)
+        texts[document.place.text] = f"{before}{instead}\n\n{behind}" if behind else before + instead
+    changed = iter(texts)
+    return map_texts(content, lambda _: next(changed))
 
 
-def _begun_with(summary: str, messages: Sequence[Message]) -> list[Message]:
-    """Put a summary first: in front of a user's text, for templates want roles to alternate, else as a user's message."""
-    if messages and messages[0].role == "user":
-        first = replace(messages[0], content=_in_front(summary, messages[0].content))
-        return [first, *messages[1:]]
-    return [Message("user", summary), *messages]
-
-
-def _in_front(text: str, content: Content) -> Content:
+def _begun_with(block: str, message: Message) -> Message:
+    content = message.content
     if isinstance(content, tuple):
-        return (text_part(text), *content)
-    return f"{text}\n\n{content}" if content else text
+        return replace(message, content=(text_part(_in_front(block, "")), *content))
+    return replace(message, content=_in_front(block, content or ""))
+
+
+def _in_front(block: str, text: str) -> str:
+    return f"{block}\n{text}"

@@ -9,11 +9,12 @@ import numpy as np
 
 from gateway.context.bm25 import Bm25
 from gateway.context.chunks import Chunk, chunks_of
+from gateway.context.placeholders import quoted
 from gateway.context.units import Counter
 from gateway.context.words import Words
 
 CHUNK_CHARS = 320
-_HEADER = "[Passages of what is left out above, that may help with what follows]"
+_HEADER = "[Quoted from parts of this chat that are left out: it may help with what follows]"
 _MAX_MISFITS = 8
 """Chunks that do not fit any more, after which the rest is not looked at."""
 
@@ -62,7 +63,7 @@ class Archive:
             if scores[place] <= 0 or left <= 0 or num_misfits == _MAX_MISFITS:
                 break
             document, chunk = self._chunks[place]
-            cost = count(_line(self._documents[document][0], chunk.text))
+            cost = count(quoted(self._documents[document][0], chunk.text))
             if cost <= left:
                 left -= cost
                 chosen.append(int(place))
@@ -91,8 +92,4 @@ def printed(passages: Sequence[Passage]) -> str:
     """Write the block that stands in front of what a user asks; empty without passages."""
     if not passages:
         return ""
-    return f"{_HEADER}\n" + "".join(_line(passage.document, passage.text) for passage in passages)
-
-
-def _line(document: str, text: str) -> str:
-    return f"[{document}] {text.strip()}\n"
+    return f"{_HEADER}\n" + "".join(quoted(passage.document, passage.text) for passage in passages)

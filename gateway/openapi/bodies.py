@@ -6,6 +6,7 @@ from gateway import sampling_fields as bounds
 from gateway.chat_messages import MAX_MESSAGES, MAX_NAME_CHARS, MAX_PARTS, MAX_TOOL_CALLS, MAX_TOOLS, ROLES
 from gateway.chat_request import MAX_STOP_CHARS, MAX_STOPS
 from gateway.messages_content import ROLES as ANTHROPIC_ROLES
+from gateway.openapi.asked_context import ASKED_COMPACTION, ASKED_EDITS
 from gateway.openapi.schema import FLAG, OBJECT, TEXT, Schema, any_of, array, body, nullable, number, one_of, ref, whole
 from gateway.tools.definitions import NAME_PATTERN
 
@@ -134,6 +135,7 @@ _COUNTED: dict[str, Schema] = {
     "metadata": body((), user_id=TEXT),
     "output_config": body((), effort=TEXT, format={}),
     "chat_template_kwargs": OBJECT,
+    "context_management": ASKED_EDITS,
 }
 _MESSAGES = body(
     ("model", "max_tokens", "messages"),
@@ -166,7 +168,8 @@ _RESPONSES = body(
     reasoning=body((), effort=TEXT),
     metadata={"type": "object", "additionalProperties": TEXT},
     store={"type": "boolean", "enum": [False]},
-    truncation=one_of("disabled"),
+    truncation=one_of("auto", "disabled"),
+    context_management=ASKED_COMPACTION,
     prompt=_CHAT_PROMPT,
     **{name: schema for name, schema in _SAMPLING.items() if name not in ("max_tokens", "stream_options")},
     stream_options=OBJECT,

@@ -97,6 +97,7 @@ MESSAGES: dict[str, tuple[dict[str, object], str]] = {
     "tools-of-one-name": (message(tools=[{"name": "f", "input_schema": {}}] * 2), "tools[1].name"),
     "mcp-servers": (message(mcp_servers=[{"type": "url", "url": "http://x", "name": "x"}]), "mcp_servers"),
     "container": (message(container="c"), "container"),
+    "compaction": (message(compaction={"type": "summarize"}), "compaction"),
     "cache-control-type": (message(cache_control={"type": "forever"}), "cache_control.type"),
     "tools-too-many": (message(tools=[{"name": "f", "input_schema": {}}] * 1025), "tools"),
     "thinking-budget": (message(thinking={"type": "enabled", "budget_tokens": 0}), "thinking.budget_tokens"),

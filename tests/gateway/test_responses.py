@@ -320,7 +320,6 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "previous": (ask(previous_response_id="resp_1"), "previous_response_id", "whole conversation"),
     "conversation": (ask(conversation="conv_1"), "conversation", "whole conversation"),
     "background": (ask(background=True), "background", "in the background"),
-    "truncation": (ask(truncation="auto"), "truncation", "drops nothing"),
     "include": (ask(include=["file_search_call.results"]), "include[0]", "one of"),
     "include-many": (ask(include=["reasoning.encrypted_content"] * 17), "include", "0 to 16"),
     "metadata": (ask(metadata={"a": 1}), "metadata", "strings"),
