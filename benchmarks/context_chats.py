@@ -54,6 +54,7 @@ class Chat:
     """What a client sends piece by piece: a request before each turn of the assistant."""
 
     family: str
+    tools: Sequence[Json] = ()
     messages: list[Json] = field(default_factory=lambda: [{"role": "system", "content": _SYSTEM}])
     questions: dict[int, list[Question]] = field(default_factory=dict)
     """By the place of the assistant's turn that answers."""
@@ -75,7 +76,7 @@ def make_chats(seed: int, window: int, num: int) -> list[Chat]:
     chats = []
     for family, make in _FAMILIES.items():
         for number in range(num):
-            rng = random.Random(f"{seed}/{family}/{number}/{window}")  # noqa: S311 -- nothing secret
+            rng = random.Random(f"{seed}/{family}/{number}/{window}")
             chats.append(make(_Builder(Chat(family), Writer(rng), CHARS_PER_TOKEN * window)))
     return chats
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from gateway.context.editor import ContextEditor, room_of, rooms_of
-from gateway.context.estimate import estimated_tokens
+from gateway.context.estimate import TokenCounter
 from gateway.context.policy import ContextPolicy
 from gateway.context.units import Unit, borders_of, units_of
 from gateway.conversation import Conversation, Message
 from gateway.normalize.memory import TurnMemory
 from gateway.rendering import PromptRenderer, RenderedPrompt
+from gateway.tokenizer import Tokenizer
 
 _NEVER = 2**31 - 1
 
@@ -133,11 +134,11 @@ class MiddleOut(_Dropping):
 class Ours:
     """The gateway's, as its ingress applies it."""
 
-    def __init__(self, renderer: PromptRenderer, policy: ContextPolicy, name: str = "") -> None:
-        self.name = name or f"ours {policy.high:g} to {policy.low:g}"
+    def __init__(self, renderer: PromptRenderer, tokenizer: Tokenizer, policy: ContextPolicy, name: str) -> None:
+        self.name = name
         self._renderer = renderer
         self._policy = policy
-        self._editor = ContextEditor(estimated_tokens, TurnMemory())
+        self._editor = ContextEditor(TokenCounter(tokenizer.encode_all), TurnMemory())
 
     def prompt(self, conversation: Conversation, window: int) -> Sent | None:
         for tried, _ in rooms_of(window, None):
@@ -148,19 +149,18 @@ class Ours:
         return None
 
 
-def policies(renderer: PromptRenderer) -> list[Policy]:
+def policies(renderer: PromptRenderer, tokenizer: Tokenizer) -> list[Policy]:
     """Give all rows of the table."""
     alone = ContextPolicy(document_tokens=_NEVER, passage_share=0.0, summary="off")
-    return [
-        NoPolicy(renderer),
-        SlidingWindow(renderer),
-        MiddleOut(renderer),
-        Ours(renderer, ContextPolicy()),
-        Ours(renderer, ContextPolicy(high=0.7, low=0.35)),
-        Ours(renderer, ContextPolicy(high=0.95, low=0.7)),
-        Ours(renderer, ContextPolicy(high=0.95, low=0.35)),
-        Ours(renderer, ContextPolicy(summary="off"), "ours without summary"),
-        Ours(renderer, ContextPolicy(passage_share=0.0), "ours without passages"),
-        Ours(renderer, replace(alone, clear_at_least=_NEVER), "ours, dropping alone"),
-        Ours(renderer, alone, "ours, clearing and dropping alone"),
-    ]
+    ours = {
+        "ours": ContextPolicy(),
+        "ours 0.7 to 0.35": ContextPolicy(high=0.7, low=0.35),
+        "ours 0.95 to 0.7": ContextPolicy(high=0.95, low=0.7),
+        "ours 0.95 to 0.35": ContextPolicy(high=0.95, low=0.35),
+        "ours, no summary": ContextPolicy(summary="off"),
+        "ours, no passages": ContextPolicy(passage_share=0.0),
+        "ours, only clearing and dropping": alone,
+        "ours, only dropping": replace(alone, clear_at_least=_NEVER),
+    }
+    rivals: list[Policy] = [NoPolicy(renderer), SlidingWindow(renderer), MiddleOut(renderer)]
+    return [*rivals, *(Ours(renderer, tokenizer, policy, name) for name, policy in ours.items())]

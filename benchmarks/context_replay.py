@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
 import numpy as np
 
-from benchmarks.context_chats import Chat, Question
+from benchmarks.context_chats import Chat
 from benchmarks.context_policies import Policy, Sent
 from gateway.chat_request import conversation_of
-from gateway.conversation import Conversation
 from gateway.rendering import PromptRenderer
 from gateway.tokenizer import TokenArray, Tokenizer
 from prefixcache.hashing import namespace
@@ -58,7 +57,6 @@ class Tally:
     """Prompts that did not begin with the one before, with no cut in between."""
     found: dict[tuple[str, bool], Share] = field(default_factory=dict)
     """Questions whose answer is in the prompt, by where it stood and whether much was said since."""
-    missed: list[tuple[Chat, int, Question]] = field(default_factory=list)
 
     @property
     def prefill_tokens(self) -> int:
@@ -76,10 +74,10 @@ class Tally:
         mean = self.prompt_tokens / max(1, self.num_requests - self.num_refused)
         return mean * self.num_requests / max(1, self.whole_tokens)
 
-    def rate(self, kind: str, *, is_late: bool | None = None) -> float:
-        """Share of questions of a kind whose answer is in the prompt; a refused request has none."""
+    def share(self, kind: str, *, is_late: bool | None = None) -> Share:
+        """Count the questions of a kind whose answer is in the prompt; a refused request has none."""
         shares = [share for (of, late), share in self.found.items() if of == kind and is_late in (None, late)]
-        return Share(sum(share.num for share in shares), sum(share.of for share in shares)).rate
+        return Share(sum(share.num for share in shares), sum(share.of for share in shares))
 
 
 class Replay:
@@ -108,14 +106,14 @@ class Replay:
     def play(self, chats: Sequence[Chat]) -> Tally:
         """Let all chats take turns, request by request."""
         for number, chat, turn in _order(chats):
-            messages = chat.messages[: turn + 1]
-            conversation = conversation_of({"model": "benchmark", "messages": messages})
-            asked = Conversation(conversation.messages[:-1], (), conversation.fields)
+            body = {"model": "benchmark", "messages": chat.messages[: turn + 1], "tools": list(chat.tools)}
+            conversation = conversation_of(body)
+            asked = replace(conversation, messages=conversation.messages[:-1])
             self.tally.whole_tokens += len(self._renderer.render(asked, tenant="").token_ids)
             sent = self._policy.prompt(asked, self._window)
             self._judge(chat, turn, sent)
             if sent is not None:
-                self._serve(number, sent, str(conversation.messages[-1].content))
+                self._serve(number, sent, str(conversation.messages[-1].content or ""))
         return self.tally
 
     def _judge(self, chat: Chat, turn: int, sent: Sent | None) -> None:
@@ -123,10 +121,8 @@ class Replay:
         self.tally.num_refused += sent is None
         text = sent.prompt.text if sent is not None and turn in chat.questions else ""
         for question in chat.questions.get(turn, ()):
-            is_there = question.answer in text
-            self.tally.found.setdefault((question.kind, question.is_late), Share()).add(is_there)
-            if not is_there:
-                self.tally.missed.append((chat, turn, question))
+            share = self.tally.found.setdefault((question.kind, question.is_late), Share())
+            share.add(question.answer in text)
 
     def _serve(self, number: int, sent: Sent, answer: str) -> None:
         token_ids = sent.prompt.token_ids

@@ -11,7 +11,9 @@ SEPARATORS: Mapping[str, str] = {"prose": " ", "mixed": " ", "code": "\n\n", "lo
 """Kinds of documents, and what stands behind a fact in one."""
 _MANY = 10_000
 _SLOT = re.compile(r"\{(\w+)\}")
-_FIRST = "Alba Bruno Chidi Dagny Emil Farah Goran Hanna Ines Jonas Kofi Leila Marta Nils Olga Pavel Rosa Sven Tariq Vera"
+_FIRST = (
+    "Alba Bruno Chidi Dagny Emil Farah Goran Hanna Ines Jonas Kofi Leila Marta Nils Olga Pavel Rosa Sven Tariq Vera"
+)
 _LAST = (
     "Abebe Berg Castro Dahl Eriksen Fischer Gupta Haddad Ivanov Jensen Kowalski Lund Moreau Novak Okafor Prieto Quist "
     "Rossi Silva Tanaka Ueda Vargas Weber Xu Yilmaz Zeman Acosta Bauer Chen Dimitrov Engel Fontaine Greco Hoang Iqbal"
@@ -53,7 +55,9 @@ _CHINESE_PLACES = (
 )
 _CHINESE_NOUNS = "会议 报告 设备 合同 管道 预算 图纸 工程 通知 电梯 屋顶 道路 材料 方案 问题 水泵 围墙 照明".split()  # noqa: SIM905
 _CHINESE_VERBS = "检查 修理 讨论 推迟 更换 记录 批准 测量 清理 完成 重新安排 仔细核对".split()  # noqa: SIM905
-_GERMAN_NOUNS = "Bericht Dach Vertrag Sitzung Rechnung Leitung Brücke Halle Planung Lieferung Prüfung Pumpe Mauer".split()  # noqa: SIM905
+_GERMAN_NOUNS = (
+    ["Bericht", "Dach", "Vertrag", "Sitzung", "Rechnung", "Leitung", "Brücke", "Halle", "Planung", "Lieferung", "Prüfung", "Pumpe", "Mauer"]
+)
 _GERMAN_VERBED = "geprüft verschoben erneuert besprochen gemessen bestellt gereinigt repariert abgelehnt gelobt".split()  # noqa: SIM905
 _CODE_WORDS = "account batch buffer cache client cursor entry event field frame group header index item job key limit node order page parcel queue record row session shard slot store task token user value worker".split()  # noqa: SIM905
 _ROOMS = "boiler attic workshop pantry chapel sluice archive cloak linen engine reading store".split()  # noqa: SIM905
@@ -111,9 +115,10 @@ class Writer:
         return made
 
     def document(self, kind: str, num_chars: int) -> list[str]:
-        """Write a text of a kind of `SEPARATORS`, in pieces between which more can be put."""
+        """Write a text of a kind of `SEPARATORS`, or `chinese`, in pieces between which more can be put."""
         write = {
             "prose": lambda: self._paragraph(self.sentence),
+            "chinese": lambda: self._paragraph(self._chinese),
             "mixed": lambda: self._paragraph(self.rng.choice((self.sentence, self._german, self._chinese))),
             "code": lambda: [self._function()],
             "log": lambda: [self._log_line()],
@@ -159,7 +164,9 @@ class Writer:
         rng = self.rng
         time = f"2026-03-{rng.randint(10, 28)}T{rng.randint(10, 23)}:{rng.randint(10, 59)}:{rng.randint(10, 59)}"
         level = rng.choice(("INFO", "WARN", "DEBUG", "ERROR"))
-        return f"{time} {level} {self.any('word')} {self.any('service')} {self.any('number')} {rng.choice(_LOG_WORDS)}\n"
+        return (
+            f"{time} {level} {self.any('word')} {self.any('service')} {self.any('number')} {rng.choice(_LOG_WORDS)}\n"
+        )
 
     def _row(self) -> str:
         row = {"id": self.any("number"), "place": self.any("place"), "note": self.sentence().strip()}
@@ -194,10 +201,14 @@ _MAKERS: Mapping[str, Callable[[random.Random], str]] = {
     "noun": _one(_of(_NOUNS)),
     "verbed": _one(_of(_VERBED)),
     "adjective": _one(_of(_ADJECTIVES)),
-    "how": _one("carefully,quickly,quietly,slowly,twice,overnight,by hand,in the end,last spring".split(",")),
+    "how": _one(
+        ["carefully", "quickly", "quietly", "slowly", "twice", "overnight", "by hand", "in the end", "last spring"]
+    ),
     "amount": lambda rng: f"{rng.randint(11, 98)},{rng.randint(101, 989)} euros",
     "number": lambda rng: str(rng.randint(10_211, 98_989)),
-    "code": lambda rng: f"{rng.choice('BCDFGHKLMNPQRSTVXZ')}{rng.choice('BCDFGHKLMNPQRSTVXZ')}-{rng.randint(1021, 9898)}",
+    "code": lambda rng: (
+        f"{rng.choice('BCDFGHKLMNPQRSTVXZ')}{rng.choice('BCDFGHKLMNPQRSTVXZ')}-{rng.randint(1021, 9898)}"
+    ),
     "height": lambda rng: f"{rng.randint(101, 989)} centimetres",
     "date": lambda rng: f"{rng.randint(1, 28)} {rng.choice(_of(_MONTHS))} {rng.randint(2021, 2031)}",
     "room": lambda rng: f"the {rng.choice(_COLORS)} {rng.choice(_ROOMS)} room",

@@ -17,6 +17,8 @@ from gateway.chat import PATH as CHAT_PATH
 from gateway.chat import ChatCompletions
 from gateway.completions import PATH as COMPLETIONS_PATH
 from gateway.completions import Completions
+from gateway.context.editor import ContextEditor
+from gateway.context.estimate import TokenCounter
 from gateway.context.rule import is_on_somewhere
 from gateway.dashboard.routes import Dashboard
 from gateway.dashboard.session import Sessions
@@ -47,6 +49,7 @@ from gateway.prefix import PrefixHasher
 from gateway.prompts.compiler import PromptCompiler
 from gateway.prompts.condition import conditions
 from gateway.prompts.operator import PromptOperator
+from gateway.prompts.registered import RegisteredPrompts
 from gateway.prompts.registry import PromptRegistry
 from gateway.prompts.warming import Warmer
 from gateway.recent import RecentRequests
@@ -62,6 +65,7 @@ from gateway.settings import Settings
 from gateway.storage.limit_settings import LimitSettings
 from gateway.storage.rule_settings import RuleSettings
 from gateway.storage.store import Store
+from gateway.summary_calls import SummaryCalls
 from gateway.template import ChatTemplate
 from gateway.template_check import check_template, log_verdict
 from gateway.threads import PromptThreads
@@ -136,7 +140,18 @@ def create_app(
         reasoning=settings.reasoning,
     )
     memory = TurnMemory(max_bytes=settings.turn_memory)
-    ingress = Ingress(modes, renderer, hasher, threads, prompts.registry if prompts else None, memory, form)
+    count = TokenCounter(tokenizer.encode_all)
+    ingress = Ingress(
+        modes,
+        renderer,
+        hasher,
+        threads,
+        prompts.registry if prompts else None,
+        memory,
+        form,
+        ContextEditor(count, memory),
+        SummaryCalls(backend, tokenizer, memory, metrics),
+    )
     losses = Losses(store.minutes if store else None)
     accounting = Accounting(
         ingress.hash_prompt, special_ids=tokenizer.special_ids, sampling=settings.accounting_sampling, losses=losses
@@ -199,7 +214,7 @@ def create_app(
         modes=modes,
         template=verdict,
         accounting=accounting,
-        dry_run=DryRun(modes, renderer),
+        dry_run=DryRun(modes, renderer, lambda: prompts.registry.registered if prompts else RegisteredPrompts(), count),
         reports=MissReports(backend, records, tokenizer, modes, shows_content=settings.store_content),
         records=records,
         limiter=limiter,

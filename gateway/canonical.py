@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from gateway.accounting.accounting import Origin
-from gateway.context.fitting import Fitted
 from gateway.conversation import Conversation, Message
 from gateway.normalize.recollection import NextTurn, Recollection
 from gateway.normalize.registry import RuleSet
@@ -33,12 +32,11 @@ class Canonical:
         """What is sent."""
         return self.origin.normalized.conversation
 
-    def fitted(self, fitted: Fitted) -> Canonical:
-        """Send a fitted form instead. The answer is remembered at the place where the client will send it again.
+    def sent_as(self, sent: Conversation) -> Canonical:
+        """Send another form of it instead. The answer is remembered at the place where the client will send it again.
 
         What rules saved cannot be told any more: the forms that are compared are not those that were sent.
         """
-        sent = fitted.conversation
         if sent is self.conversation:
             return self
         places = {id(message): index for index, message in enumerate(sent.messages)}

@@ -6,7 +6,8 @@ from gateway.auth import Identity
 from gateway.backends.base import ModelInfo
 from gateway.chat_request import ChatRequest, parse_chat_request
 from gateway.chat_wire import ChatWire
-from gateway.ingress import Ingress, PreparedPrompt
+from gateway.ingress import Ingress
+from gateway.prepared import PreparedPrompt
 from gateway.wire import AnswerHead
 
 PATH = "/v1/chat/completions"

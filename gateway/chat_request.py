@@ -148,6 +148,11 @@ class ChatRequest:
     context: ContextAsked = ContextAsked()  # noqa: RUF009 -- frozen
     """What is to be done to the conversation so that it stays short."""
 
+    @property
+    def reserved_tokens(self) -> int | None:
+        """To keep free for the answer where a chat is cut; None: it is not said how many."""
+        return None if self.is_max_tokens_a_bound else self.max_tokens
+
 
 def parse_chat_request(body: bytes) -> ChatRequest:
     """Check a body.

@@ -8,8 +8,9 @@ from gateway.auth import Identity
 from gateway.backends.base import ModelInfo
 from gateway.completion_request import CompletionRequest, Prompt, parse_completion_request
 from gateway.completion_wire import CompletionStyle, CompletionWire, Echo
-from gateway.ingress import Ingress, PreparedPrompt
+from gateway.ingress import Ingress
 from gateway.plain_prompt import encode_text
+from gateway.prepared import PreparedPrompt
 from gateway.tokenizer import TokenArray, Tokenizer, token_array
 from gateway.wire import AnswerHead
 

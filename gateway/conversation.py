@@ -16,7 +16,7 @@ Part = Mapping[str, Any]
 Content = str | tuple[Part, ...] | None
 """One text, several parts, or nothing (an assistant turn that only calls tools)."""
 
-_SYSTEM_ROLES = frozenset({"system", "developer"})
+SYSTEM_ROLES = frozenset({"system", "developer"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Conversation:
     def num_head_messages(self) -> int:
         """Length of the leading run of system messages; a later one is a turn like any other."""
         for index, message in enumerate(self.messages):
-            if message.role not in _SYSTEM_ROLES:
+            if message.role not in SYSTEM_ROLES:
                 return index
         return len(self.messages)
 

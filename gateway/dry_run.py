@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 import orjson
 
-from gateway import messages_content, responses_content
+from gateway import checks, messages_content, messages_context, responses_content, responses_context
 from gateway.auth import Identity
 from gateway.backends.base import ModelInfo
-from gateway.chat_request import conversation_of
+from gateway.chat_request import MAX_LENGTH, conversation_of
+from gateway.context.asked import ContextAsked
+from gateway.context.rule import NAME as CONTEXT_POLICY
+from gateway.context.units import Counter
+from gateway.context_trial import Asked, Trial, try_context
 from gateway.conversation import Conversation, body_of
-from gateway.errors import ContextLengthError, InvalidRequestError, shown
+from gateway.errors import ContextLengthError, InvalidRequestError, NotFoundError, shown
 from gateway.normalize.changes import changed_regions
 from gateway.normalize.history import remember_history
 from gateway.normalize.memory import TurnMemory
@@ -23,8 +28,12 @@ from gateway.normalize.recollection import Recollection
 from gateway.normalize.registry import Choice, RuleSet
 from gateway.normalize.rule import Context, Mode
 from gateway.normalize.volatile_kinds import volatile_candidates
+from gateway.prompts.documents import Documented, with_documents
+from gateway.prompts.registered import RegisteredPrompts
 from gateway.rendering import PromptRenderer
 from prefixcache.hashing import namespace
+
+Json = dict[str, Any]
 
 
 class _Form(NamedTuple):
@@ -32,16 +41,22 @@ class _Form(NamedTuple):
 
     route: str
     read: Callable[[Mapping[str, Any]], Conversation]
+    read_wishes: Callable[[Json], ContextAsked] = lambda _: ContextAsked()
+    """About the context of the chat."""
+    max_tokens: tuple[str, ...] = ()
+    """Fields for the tokens that an answer must have room for; the first that is there counts."""
 
 
 FORMS: Mapping[str, _Form] = {
-    "chat.completions": _Form("/v1/chat/completions", conversation_of),
-    "messages": _Form("/v1/messages", messages_content.read_conversation),
-    "responses": _Form("/v1/responses", responses_content.read_conversation),
+    "chat.completions": _Form(
+        "/v1/chat/completions", conversation_of, max_tokens=("max_completion_tokens", "max_tokens")
+    ),
+    "messages": _Form("/v1/messages", messages_content.read_conversation, messages_context.asked_context),
+    "responses": _Form(
+        "/v1/responses", responses_content.read_conversation, responses_context.asked_context, ("max_output_tokens",)
+    ),
 }
 """By the name of the endpoint."""
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,40 +82,85 @@ class DryRun:
     Args:
         modes: the rules.
         renderer: None: there is no template, and so no tokens.
+        registered: gives the documents that bodies may refer to; None: those are the upstream's to know.
+        count: tells how long texts are; None: what is left out of a chat is the upstream's to say.
     """
 
-    def __init__(self, modes: RuleModes, renderer: PromptRenderer | None) -> None:
+    def __init__(
+        self,
+        modes: RuleModes,
+        renderer: PromptRenderer | None,
+        registered: Callable[[], RegisteredPrompts] | None = None,
+        count: Counter | None = None,
+    ) -> None:
         self._modes = modes
         self._renderer = renderer
+        self._registered = registered
+        self._count = count
 
     def run(self, request: DryRunRequest, model: ModelInfo) -> Json:
         """Try one body.
 
-        Raises: InvalidRequestError: the body is none, a rule does not exist, or a parameter is wrong.
+        Raises: InvalidRequestError: the body is none, a rule does not exist, or a parameter is wrong; NotFoundError: it
+        refers to a document that is not registered for the tenant.
         """
         form = _form(request.endpoint)
+        documented = self._read("body", request.body, form, request.tenant)
         choices = self._modes.resolved(request.tenant, form.route)
         for name, choice in request.choices.items():
             self._modes.check_named(Place(EVERY, EVERY, name), choice)
-        rules = self._modes.registry.rule_set(_in_mode({**choices, **request.choices}, request.mode))
+        rules = self._modes.registry.rule_set(
+            _in_mode({**choices, **documented.choices, **request.choices}, request.mode)
+        )
         scope = Identity(request.tenant).scope
         memory = TurnMemory()
-        earlier = [_conversation(f"history[{index}]", body, form) for index, body in enumerate(request.history)]
+        earlier = [
+            self._read(f"history[{index}]", body, form, request.tenant).conversation
+            for index, body in enumerate(request.history)
+        ]
         remember_history(earlier, rules, memory=memory, scope=scope)
-        raw = _conversation("body", request.body, form)
+        raw = documented.conversation
         canonical = rules.normalize(raw, Context(scope, Recollection(memory, scope))).conversation
-        rendered = self._rendered(canonical, model)
+        trial = self._tried(canonical, rules, request.body, form, model)
+        canonical, rendered, context = trial.conversation, trial.rendered, trial.report
         report = self._report(rules, raw, Context(scope, Recollection(memory, scope)))
         could_move = _could_move(canonical, rendered)
         for rule in report:
             if rule["name"] == "relocate_volatile" and could_move is not None:
                 rule["detail"] = "; ".join(filter(None, [rule["detail"], could_move]))
+            if rule["name"] == CONTEXT_POLICY and context is not None and context.edits:
+                rule |= {"fired": True, "detail": context.in_words()}
         return {
             "canonical": body_of(canonical),
             **rendered,
             "rules": report,
+            "context_management": None if context is None else context.recorded(),
+            "documents": documented.shown(),
             "scope": _namespace(canonical, scope, model),
         }
+
+    def _read(self, name: str, body: Json, form: _Form, tenant: str) -> Documented:
+        """Check a body, and put in what it refers to; an error names the field inside it."""
+        with _inside(name):
+            conversation = form.read({field: value for field, value in body.items() if value is not None})
+            if self._registered is None:
+                return Documented(conversation)
+            documented = with_documents(conversation, self._registered(), tenant)
+        return documented if self._renderer is None else documented.fitted(self._renderer)
+
+    def _tried(self, canonical: Conversation, rules: RuleSet, body: Json, form: _Form, model: ModelInfo) -> Trial:
+        """Give what would be sent."""
+
+        def render(conversation: Conversation) -> Json:
+            return self._rendered(conversation, model)
+
+        if self._count is None:
+            return Trial(canonical, render(canonical))
+        with _inside("body"):
+            fields = {name: value for name, value in body.items() if value is not None}
+            max_tokens = next((_number(name, fields[name]) for name in form.max_tokens if name in fields), None)
+            asked = Asked(form.read_wishes(fields), model.max_model_len, max_tokens)
+        return try_context(canonical, rules, asked, render, self._count)
 
     def _rendered(self, canonical: Conversation, model: ModelInfo) -> Json:
         if self._renderer is None:
@@ -128,6 +188,19 @@ class DryRun:
             }
             for rule in self._modes.registry.rules
         ]
+
+
+@contextmanager
+def _inside(name: str) -> Iterator[None]:
+    """Let errors name the field inside a body."""
+    try:
+        yield
+    except (InvalidRequestError, NotFoundError) as error:
+        raise type(error)(f"{name}.{error}", param=f"{name}.{error.param}") from error
+
+
+def _number(name: str, value: object) -> int:
+    return checks.integer(name, value, low=0, high=MAX_LENGTH)
 
 
 def _could_move(canonical: Conversation, rendered: Json) -> str | None:
@@ -160,14 +233,6 @@ def _in_mode(choices: Mapping[str, Choice], mode: Mode) -> Mapping[str, Choice]:
         name: Choice(mode, choice.params) if choice.mode is Mode.ON or mode is Mode.OFF else choice
         for name, choice in choices.items()
     }
-
-
-def _conversation(name: str, body: Json, form: _Form) -> Conversation:
-    """Check a body; an error names the field inside it."""
-    try:
-        return form.read({field: value for field, value in body.items() if value is not None})
-    except InvalidRequestError as error:
-        raise InvalidRequestError(f"{name}.{error}", param=f"{name}.{error.param}") from error
 
 
 def _namespace(canonical: Conversation, scope: str, model: ModelInfo) -> str:

@@ -6,91 +6,47 @@ Pure but for the clock that a template may read; long prompts take the same way 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
-from gateway.accounting.accounting import Origin
+from gateway.answer_room import answer_room
 from gateway.auth import Identity
 from gateway.backends.base import GenerationRequest, ModelInfo, Sampling
 from gateway.backends.control import HashedPrompt
 from gateway.canonical import Canonical, canonical_form
 from gateway.chat_request import ChatRequest, PromptReference
+from gateway.context.asked import ContextAsked
+from gateway.context.clearing import Cleared
 from gateway.context.editor import ContextEditor, room_of, rooms_of
 from gateway.context.estimate import estimated_tokens
-from gateway.context.fitting import Fitted
 from gateway.context.policy import ContextPolicy
+from gateway.context.refusal import could_be_cut
 from gateway.context.report import ContextReport
-from gateway.context.rule import NAME as CONTEXT_POLICY
 from gateway.context.rule import context_policy_in
+from gateway.context.summary import Lacks, Summary
 from gateway.conversation import Conversation
 from gateway.errors import ContextLengthError, InvalidRequestError
 from gateway.normalize.memory import TurnMemory
 from gateway.normalize.modes import RuleModes
-from gateway.normalize.recollection import NextTurn, Recollection
+from gateway.normalize.recollection import Recollection
 from gateway.normalize.registry import RuleSet
 from gateway.normalize.relocate_volatile import has_place_for_values
 from gateway.normalize.rule import Mode
 from gateway.prefix import PrefixHasher
+from gateway.prepared import PreparedPrompt
 from gateway.prompts.documents import joined_head, with_documents
 from gateway.prompts.registered import RegisteredPrompts, RegisteredVersion
 from gateway.prompts.registry import PromptRegistry
 from gateway.rendering import PromptRenderer, RenderedPrompt, WrittenPrompt
-from gateway.retention_hints import RetainedPrompt, retained_of
+from gateway.retention_hints import retained_of
+from gateway.summary_calls import SummaryCalls
 from gateway.threads import PromptThreads
 from gateway.tokenizer import TokenArray
-from gateway.tools.reading import AnswerForm, Reading
+from gateway.tools.reading import AnswerForm
 
-
-@dataclass(frozen=True, slots=True)
-class PreparedPrompt:
-    """A request for the engine, and what was done to the prompt on the way."""
-
-    request: GenerationRequest
-    identity: Identity
-    """Whose cache it may use."""
-    origin: Origin | None = None
-    """None: it is a text without a form that rules could change."""
-    rendered: RenderedPrompt | None = None
-    prompt_id: str | None = None
-    """The registered prompt that was named, or that the tokens begin with."""
-    next_turn: NextTurn | None = None
-    """Remembers the answer; None: it is not to be remembered."""
-    reading: Reading | None = None
-    """What is to be found in the answer beside text; None: nothing."""
-    retained: Sequence[RetainedPrompt] = ()
-    """What its sender wants kept."""
-    context: ContextReport | None = None
-    """What the context policy did; None: it is off."""
-    more: tuple[GenerationRequest, ...] = ()
-    """For the further prompts of the same body, which differ in their tokens alone."""
-
-    @property
-    def requests(self) -> tuple[GenerationRequest, ...]:
-        """One for each prompt."""
-        return (self.request, *self.more)
-
-    @property
-    def num_answers(self) -> int:
-        """To all prompts."""
-        return len(self.requests) * self.request.sampling.n
-
-    @property
-    def most_tokens(self) -> int:
-        """Prompts and answers together, if none of them ends early."""
-        return sum(len(part.token_ids) + part.sampling.n * part.sampling.max_tokens for part in self.requests)
-
-    @property
-    def cut_tokens(self) -> int | None:
-        """By estimate: left out by the context policy, which cut the chat at this very request; None: it did not."""
-        report = self.context
-        return report.cleared_tokens if report and report.is_applied and report.is_new_cut else None
-
-    @property
-    def fired_rules(self) -> tuple[str, ...]:
-        """Names of the rules that changed something, in order."""
-        fired = self.origin.normalized.fired if self.origin else ()
-        return (*fired, CONTEXT_POLICY) if self.context and self.context.is_applied else fired
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +58,15 @@ class _Asked:
     identity: Identity
     model: ModelInfo
     num_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SentTokens:
+    """The tokens that a chat would be sent with."""
+
+    token_ids: TokenArray
+    num_original: int | None = None
+    """So many it would have with nothing left out of it; None: neither the operator nor the client wants that."""
 
 
 class Ingress:
@@ -117,6 +82,7 @@ class Ingress:
         memory: TurnMemory | None = None,
         form: AnswerForm = AnswerForm(),  # noqa: B008 -- frozen
         editor: ContextEditor | None = None,
+        summaries: SummaryCalls | None = None,
     ) -> None:
         self._modes = modes
         self._renderer = renderer
@@ -126,6 +92,7 @@ class Ingress:
         self._memory = memory or TurnMemory()
         self._form = form
         self._editor = editor or ContextEditor(estimated_tokens, self._memory)
+        self._summaries = summaries
 
     async def prepare(
         self, request_id: str, chat: ChatRequest, *, route: str, identity: Identity, model: ModelInfo
@@ -163,37 +130,74 @@ class Ingress:
         return made if named is None else replace(made, prompt_id=named.prompt.id)
 
     async def _made_by_policy(self, asked: _Asked, canonical: Canonical, rules: RuleSet) -> PreparedPrompt:
-        """Prepare all of a chat, or what the context policy leaves of it."""
-        if (policy := context_policy_in(rules)) is not None:
-            return await self._cut(asked, canonical, policy)
-        made = await self._made(asked, canonical)
-        policy = context_policy_in(rules, Mode.AUDIT)
-        return made if policy is None else await self._audited(asked, canonical, policy, made)
+        """Prepare what its client's wishes and then the policy leave of a chat; without wishes the policy may audit."""
+        wishes = asked.chat.context
+        cleared, seconds = await self._cleared(canonical, wishes, asked.num_bytes)
+        sent = canonical.sent_as(cleared.conversation)
+        if (policy := wishes.policy_in(rules)) is not None:
+            made = await self._cut(asked, sent, policy)
+        else:
+            try:
+                made = await self._made(asked, sent)
+            except ContextLengthError as error:
+                raise could_be_cut(error) from error
+        if wishes.is_asked:
+            report = made.context or ContextReport.of_whole(len(made.request.token_ids))
+            return replace(made, context=report.behind(cleared, seconds))
+        if (policy := context_policy_in(rules, Mode.AUDIT)) is not None:
+            return await self._audited(asked, canonical, policy, made)
+        return made
+
+    async def _cleared(self, canonical: Canonical, wishes: ContextAsked, num_bytes: int) -> tuple[Cleared, float]:
+        """Leave out what a client wants cleared, and say how many seconds it took."""
+        if not wishes.is_asked:
+            return Cleared(canonical.conversation), 0.0
+        clear = partial(wishes.clear, canonical.conversation, estimated_tokens)
+        return await self._threads.run(num_bytes, _timed, clear)
 
     async def _cut(self, asked: _Asked, canonical: Canonical, policy: ContextPolicy) -> PreparedPrompt:
         """Prepare what the policy leaves of a chat; where tokens were estimated too low, once more in less room."""
-        seconds = 0.0
-        for room, is_last in rooms_of(asked.model.max_model_len, asked.chat.max_tokens):
-            edit = partial(self._editor.edit, canonical.conversation, policy, room, asked.identity.scope)
-            fitted, took = await self._threads.run(asked.num_bytes, _timed, edit)
+        seconds, num_summary_tokens = 0.0, 0
+        begin = self._editor.edit if self._summaries is None else self._editor.begin
+        for room, is_last in rooms_of(asked.model.max_model_len, asked.chat.reserved_tokens):
+            edit = partial(begin, canonical.conversation, policy, room, asked.identity.scope)
+            begun, took = await self._threads.run(asked.num_bytes, _timed, edit, num_new_chars=asked.num_bytes)
             seconds += took
+            if isinstance(begun, Lacks):
+                summary, num_used = await self._summarized(asked, canonical, begun)
+                num_summary_tokens += num_used
+                fitted, took = await self._threads.run(asked.num_bytes, _timed, partial(begun.finish, summary))
+                seconds += took
+            else:
+                fitted = begun
             try:
-                made = await self._made(asked, canonical.fitted(fitted))
-            except ContextLengthError:
+                made = await self._made(asked, canonical.sent_as(fitted.conversation))
+            except ContextLengthError as error:
                 if is_last:
-                    raise
+                    raise self._editor.refusal(error, fitted) from error
             else:
                 num_tokens = len(made.request.token_ids)
-                return replace(made, context=ContextReport.of(Mode.ON, fitted, num_tokens, seconds))
+                report = ContextReport.of(Mode.ON, fitted, num_tokens, seconds)
+                return replace(made, context=report, num_summary_tokens=num_summary_tokens)
         raise AssertionError("unreachable")
+
+    async def _summarized(self, asked: _Asked, canonical: Canonical, lacks: Lacks) -> tuple[Summary, int]:
+        """Let the model write what a chat lacks; tell how many tokens that took."""
+        assert self._summaries is not None, "else nothing is lacking"
+
+        def prepare(chat: ChatRequest) -> Awaitable[PreparedPrompt]:
+            between = replace(asked, request_id=f"{asked.request_id}-summary", chat=chat)
+            return self._made(between, canonical.sent_as(chat.conversation))
+
+        return await self._summaries.write(lacks, asked.chat, prepare)
 
     async def _audited(
         self, asked: _Asked, canonical: Canonical, policy: ContextPolicy, made: PreparedPrompt
     ) -> PreparedPrompt:
         """Tell of a prompt that is sent whole what the policy would do to it."""
-        room = room_of(asked.model.max_model_len, asked.chat.max_tokens)
+        room = room_of(asked.model.max_model_len, asked.chat.reserved_tokens)
         audit = partial(self._editor.audit, canonical.conversation, policy, room)
-        fitted, seconds = await self._threads.run(asked.num_bytes, _timed, audit)
+        fitted, seconds = await self._threads.run(asked.num_bytes, _timed, audit, num_new_chars=asked.num_bytes)
         num_tokens = len(made.request.token_ids)
         return replace(made, context=ContextReport.of(Mode.AUDIT, fitted, num_tokens, seconds))
 
@@ -221,21 +225,44 @@ class Ingress:
         num_bytes = options.num_body_bytes
         return await self._threads.run(num_bytes, self._prepare_plain, *arguments, num_new_chars=num_bytes)
 
-    async def token_ids(
-        self, conversation: Conversation, num_bytes: int, *, route: str, identity: Identity
-    ) -> TokenArray:
-        """Give the tokens that a chat would be sent with, however many they are.
+    async def sent_tokens(
+        self,
+        conversation: Conversation,
+        num_bytes: int,
+        *,
+        route: str,
+        identity: Identity,
+        model: ModelInfo,
+        context: ContextAsked = ContextAsked(),  # noqa: B008 -- frozen
+    ) -> SentTokens:
+        """Give the tokens that a chat would be sent with, however many they are, if no length of its answer is given.
 
         Raises: InvalidRequestError: the template refuses it; NotFoundError: it names a document that is not registered
         for this tenant.
         """
-        documented = with_documents(conversation, self._registered, identity.tenant)
-        if documented.documents:
-            conversation, num_bytes = self._renderer.fit_head(documented.conversation), num_bytes + documented.num_bytes
+        documented = with_documents(conversation, self._registered, identity.tenant).fitted(self._renderer)
+        conversation, num_bytes = documented.conversation, num_bytes + documented.num_bytes
         self._renderer.check(conversation)
         rules = self._modes.rule_set(identity.tenant, route, documented.choices)
         memory = Recollection(self._memory, identity.scope)
-        canonical = await self._threads.run(num_bytes, canonical_form, rules, conversation, memory, {})
+        whole = await self._threads.run(num_bytes, canonical_form, rules, conversation, memory, {})
+        cleared, _ = await self._cleared(whole, context, num_bytes)
+        sent = whole.sent_as(cleared.conversation)
+        token_ids = await self._token_ids(sent, num_bytes, identity)
+        policy = context.policy_in(rules)
+        if policy is not None:
+            for room, _ in rooms_of(model.max_model_len, None):
+                arguments = (sent.conversation, policy, room, identity.scope)
+                fitted = await self._threads.run(num_bytes, self._editor.edit, *arguments)
+                if fitted.edits:
+                    token_ids = await self._token_ids(sent.sent_as(fitted.conversation), num_bytes, identity)
+                if len(token_ids) < model.max_model_len:
+                    break
+        elif not context.is_asked:
+            return SentTokens(token_ids)
+        return SentTokens(token_ids, len(await self._token_ids(whole, num_bytes, identity)))
+
+    async def _token_ids(self, canonical: Canonical, num_bytes: int, identity: Identity) -> TokenArray:
         written, num_new = await self._threads.run(num_bytes, self._write, canonical, identity, None)
         arguments = (written, canonical, identity)
         return (await self._threads.run(num_bytes, self._tokenize, *arguments, num_new_chars=num_new)).token_ids
@@ -317,7 +344,7 @@ class Ingress:
     ) -> tuple[GenerationRequest, str | None]:
         """Make the request, and name the registered prompt that it begins with; `field` is where the tokens came from."""
         sampling = Sampling(
-            max_tokens=_fit(len(token_ids), chat, field, model.max_model_len),
+            max_tokens=answer_room(len(token_ids), chat, field, model.max_model_len),
             temperature=chat.temperature,
             top_p=chat.top_p,
             top_k=chat.top_k,
@@ -358,7 +385,7 @@ class Ingress:
         )
 
 
-def _timed(work: Callable[[], Fitted]) -> tuple[Fitted, float]:
+def _timed(work: Callable[[], _T]) -> tuple[_T, float]:
     """Say how many seconds it took."""
     began = time.perf_counter()
     return work(), time.perf_counter() - began
@@ -368,23 +395,3 @@ def _narrowed(identity: Identity, chat: ChatRequest, rules: RuleSet) -> Identity
     """Give a client the cache of its own that it asks for, where the operator has switched off that this is dropped."""
     is_honoured = chat.cache_salt is not None and rules.mode_of("overwrite_client_salt") is Mode.OFF
     return replace(identity, salt=chat.cache_salt) if is_honoured else identity
-
-
-def _fit(num_prompt_tokens: int, chat: ChatRequest, field: str, max_model_len: int) -> int:
-    """Give the number of tokens that may be generated."""
-    room = max_model_len - num_prompt_tokens
-    if room < (chat.max_tokens != 0):  # a prompt that is only scored may take it all
-        raise ContextLengthError(
-            f"{field}: got a prompt of {num_prompt_tokens} tokens, wanted at most {max_model_len - 1}: "
-            f"the model takes {max_model_len} tokens, prompt and answer together",
-            param=field,
-        )
-    if chat.max_tokens is None:
-        return room
-    if chat.max_tokens > room and not chat.is_max_tokens_a_bound:
-        raise ContextLengthError(
-            f"{chat.max_tokens_field}: got {chat.max_tokens}, wanted at most {room}: the prompt has "
-            f"{num_prompt_tokens} tokens and the model takes {max_model_len}, prompt and answer together",
-            param=chat.max_tokens_field,
-        )
-    return min(chat.max_tokens, room)

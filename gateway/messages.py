@@ -7,9 +7,10 @@ from typing import Any
 from gateway.auth import Identity
 from gateway.backends.base import ModelInfo
 from gateway.chat_request import ChatRequest
-from gateway.ingress import Ingress, PreparedPrompt
+from gateway.ingress import Ingress
 from gateway.messages_request import parse_count_request, parse_messages_request
 from gateway.messages_wire import MessagesWire
+from gateway.prepared import PreparedPrompt
 from gateway.serving import Services
 from gateway.wire import AnswerHead
 
@@ -48,7 +49,17 @@ class TokenCount:
     async def __call__(self, body: bytes, identity: Identity) -> dict[str, Any]:
         """Count one body."""
         services = self._services
-        model, conversation = await services.threads.run(len(body), parse_count_request, body)
-        services.check_model(model, identity)
-        token_ids = await services.ingress.token_ids(conversation, len(body), route=PATH, identity=identity)
-        return {"input_tokens": len(token_ids)}
+        asked = await services.threads.run(len(body), parse_count_request, body)
+        services.check_model(asked.model, identity)
+        sent = await services.ingress.sent_tokens(
+            asked.conversation,
+            len(body),
+            route=PATH,
+            identity=identity,
+            model=services.backend.model_info(),
+            context=asked.context,
+        )
+        counted: dict[str, Any] = {"input_tokens": len(sent.token_ids)}
+        if sent.num_original is not None:
+            counted["context_management"] = {"original_input_tokens": sent.num_original}
+        return counted

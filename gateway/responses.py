@@ -6,7 +6,8 @@ from gateway.auth import Identity
 from gateway.backends.base import ModelInfo
 from gateway.errors import InvalidRequestError
 from gateway.field_names import in_own_words
-from gateway.ingress import Ingress, PreparedPrompt
+from gateway.ingress import Ingress
+from gateway.prepared import PreparedPrompt
 from gateway.responses_request import ResponsesRequest, parse_responses_request
 from gateway.responses_wire import ResponsesWire
 from gateway.wire import AnswerHead

@@ -25,10 +25,11 @@ def asked_context(fields: Mapping[str, Any]) -> ContextAsked:
     truncation = checks.one_of("truncation", fields.get("truncation", "disabled"), ("auto", "disabled"))
     entries = checks.sequence(_FIELD, fields.get(_FIELD, []), most=1)
     cuts = truncation == "auto" or bool(entries)
-    return ContextAsked(is_asked=cuts, cuts=cuts, cut_above=_threshold(f"{_FIELD}[0]", entries[0]) if entries else None)
+    above = _threshold(f"{_FIELD}[0]", entries[0]) if entries else 0
+    return ContextAsked(cuts=cuts, cut_above=above, is_asked=cuts)
 
 
-def _threshold(field: str, value: object) -> int | None:
+def _threshold(field: str, value: object) -> int:
     entry = checks.mapping(field, value)
     checks.one_of(f"{field}.type", entry.get("type"), ("compaction",))
     for name in entry:
@@ -36,5 +37,5 @@ def _threshold(field: str, value: object) -> int | None:
             checks.refuse(f"{field}.{name}", entry[name], f"one of type, {_THRESHOLD}")
     threshold = entry.get(_THRESHOLD)
     if threshold is None:
-        return None
+        return 0
     return checks.integer(f"{field}.{_THRESHOLD}", threshold, low=LEAST_CUT_ABOVE, high=_MOST)

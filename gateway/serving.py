@@ -27,10 +27,11 @@ from gateway.explain.diagnostics import Diagnostics
 from gateway.explain.records import PromptRecord
 from gateway.explain.request import DiagnosticsRequest
 from gateway.ids import RandomIds
-from gateway.ingress import Ingress, PreparedPrompt
+from gateway.ingress import Ingress
 from gateway.joined import generate_all
 from gateway.limits.limiter import Limiter, Ticket
 from gateway.metrics import GatewayMetrics
+from gateway.prepared import PreparedPrompt
 from gateway.prompt_logprobs import scored_prompts
 from gateway.recent import RecentRequests
 from gateway.reception import Arrival, Asked, Reception
@@ -189,6 +190,7 @@ class Serving(Generic[RequestT]):
         prepared = await self._endpoint.prepare(
             services.ingress, entry.completion_id, task.request, task.identity, model
         )
+        task.ticket.charge(prepared.num_summary_tokens)
         task.ticket.reserve(prepared.most_tokens)
         handed_over_at = services.clock()
         entry.prepare_seconds = handed_over_at - task.arrived_at

@@ -68,9 +68,11 @@ class TokenEndpoints:
             checks.refuse("add_generation_prompt", False, "true: chats are printed as they are sent to be answered")
         if _flag(fields, "add_special_tokens", default=False):
             checks.refuse("add_special_tokens", True, "false: the chat template writes special tokens itself")
-        return await self._services.ingress.token_ids(
-            conversation_of(fields), num_bytes, route=chat.PATH, identity=identity
+        services = self._services
+        sent = await services.ingress.sent_tokens(
+            conversation_of(fields), num_bytes, route=chat.PATH, identity=identity, model=services.backend.model_info()
         )
+        return sent.token_ids
 
 
 def _flag(fields: Mapping[str, Any], name: str, *, default: bool) -> bool:

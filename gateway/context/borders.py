@@ -45,6 +45,16 @@ def borders_of(text: str) -> Iterator[Border]:
             yield Border(stop, HEADING if is_heading else BLOCK)
 
 
+def fenced_spans(text: str) -> list[tuple[int, int]]:
+    """Find the code blocks between fences: start and stop in characters. One that is never closed is none."""
+    return [(start, stop) for start, stop, is_fenced in _fences(text) if is_fenced and _is_closed(text, start, stop)]
+
+
+def _is_closed(text: str, start: int, stop: int) -> bool:
+    last = text.rfind("\n", start, stop - 1) + 1
+    return last > start and text[last:stop].strip()[:3] in FENCES
+
+
 def _blocks(text: str) -> Iterator[tuple[int, int, bool]]:
     """Cut a text into blocks in fences, which are code, and paragraphs between them."""
     for start, stop, is_fenced in _fences(text):

@@ -51,40 +51,15 @@ def sentences_of(text: str) -> list[str]:
     return [sentence for sentence in sentences if any(map(str.isalnum, sentence)) and sentence[:3] not in FENCES]
 
 
-def _cuts(text: str, max_chars: int) -> Iterator[int]:
-    """Give the end of each chunk."""
-    start = 0
-    window: list[Border] = []  # the borders of the chunk that begins at `start`
-    for border in chain(borders_of(text), [Border(len(text), 0)]):
-        while border.end - start > max_chars:
-            start = _cut(text, start, max_chars, window)
-            yield start
-            del window[: bisect_right(window, start, key=attrgetter("end"))]
-        if not _splits_letter(text, border.end):
-            window.append(border)
-    if start < len(text):
-        yield len(text)
-
-
-def _cut(text: str, start: int, max_chars: int, window: list[Border]) -> int:
-    """Choose the end of a chunk: the best border of its second half, else the last one, else between words."""
-    half = start + max_chars // 2
-    late = window[bisect_right(window, half, key=attrgetter("end")) :] or window[-1:]
-    if late:
-        return max(late, key=lambda border: (border.rank, border.end)).end
-    stop = start + max_chars
-    soft = max(text.rfind(sign, half, stop) for sign in _SOFT_BORDERS) + 1
-    return soft if soft > half and not _splits_letter(text, soft) else _hard_cut(text, start, stop)
-
-
-def _hard_cut(text: str, start: int, stop: int) -> int:
+def letter_end(text: str, stop: int, start: int = 0) -> int:
+    """Find the last place up to `stop` that parts no letter from its marks; `stop` itself where there is none near."""
     for end in range(stop, max(start, stop - _MAX_CLUSTER), -1):
-        if not _splits_letter(text, end):
+        if not splits_letter(text, end):
             return end
     return stop
 
 
-def _splits_letter(text: str, end: int) -> bool:
+def splits_letter(text: str, end: int) -> bool:
     """Whether a cut parts a letter from its marks, the halves of an emoji, of a surrogate pair or of a line's end."""
     if not 0 < end < len(text):
         return False
@@ -98,3 +73,29 @@ def _splits_letter(text: str, end: int) -> bool:
         or "\U0001f3fb" <= behind <= "\U0001f3ff"
         or ("\ud800" <= before <= "\udbff" and "\udc00" <= behind <= "\udfff")
     )
+
+
+def _cuts(text: str, max_chars: int) -> Iterator[int]:
+    """Give the end of each chunk."""
+    start = 0
+    window: list[Border] = []  # the borders of the chunk that begins at `start`
+    for border in chain(borders_of(text), [Border(len(text), 0)]):
+        while border.end - start > max_chars:
+            start = _cut(text, start, max_chars, window)
+            yield start
+            del window[: bisect_right(window, start, key=attrgetter("end"))]
+        if not splits_letter(text, border.end):
+            window.append(border)
+    if start < len(text):
+        yield len(text)
+
+
+def _cut(text: str, start: int, max_chars: int, window: list[Border]) -> int:
+    """Choose the end of a chunk: the best border of its second half, else the last one, else between words."""
+    half = start + max_chars // 2
+    late = window[bisect_right(window, half, key=attrgetter("end")) :] or window[-1:]
+    if late:
+        return max(late, key=lambda border: (border.rank, border.end)).end
+    stop = start + max_chars
+    soft = max(text.rfind(sign, half, stop) for sign in _SOFT_BORDERS) + 1
+    return soft if soft > half and not splits_letter(text, soft) else letter_end(text, stop, start)

@@ -3,34 +3,56 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+
+from gateway.context.borders import fenced_spans
+from gateway.context.chunks import splits_letter
 
 _MAX_QUESTION_CHARS = 1000
 """Of what stands before a document, and of what stands behind it."""
-_PARAGRAPHS = re.compile(r"\n[ \t]*\n\s*")
 _ASKS = re.compile(r"[?？؟]")
-_SENTENCE_ENDS = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
+_BORDERS = (
+    re.compile(r"\n[ \t]*\n\s*"),
+    re.compile(r"\n\s*"),
+    re.compile(r"(?<=[.!?])\s+|(?<=[。！？])\s*"),
+    re.compile(r"\s+"),
+)
+"""Paragraphs, lines, sentences, words: those of one kind are looked for only where there are none of the kind before."""
 
 
 def document_span(text: str) -> tuple[int, int]:
     """Find what a user pasted: all but short paragraphs at the beginning and at the end.
 
-    A text without paragraphs leaves its first and its last sentence.
+    Where there are none, short lines, sentences or at least words are left. A code block is parted nowhere.
 
-    Returns: start and stop in characters; they are equal where all of it is question.
+    Returns: start and stop in characters.
     """
-    cuts = [match.end() for match in _PARAGRAPHS.finditer(text)] or [
-        match.end() for match in _SENTENCE_ENDS.finditer(text)
-    ]
-    cuts = [cut for cut in cuts if cut < len(text)]
-    if not cuts:
-        return 0, len(text)
-    start = max((cut for cut in cuts if cut <= _MAX_QUESTION_CHARS), default=0)
-    stop = min((cut for cut in cuts if len(text) - cut <= _MAX_QUESTION_CHARS), default=len(text))
-    return (start, stop) if start < stop else (0, 0)
+    reach = min(_MAX_QUESTION_CHARS, len(text) // 4)
+    fences = fenced_spans(text)
+    start = max(_cuts(text, 1, reach, fences), default=0)
+    stop = min(_cuts(text, len(text) - reach, len(text) - 1, fences), default=len(text))
+    return start, stop
+
+
+def _cuts(text: str, first: int, last: int, fences: Sequence[tuple[int, int]]) -> list[int]:
+    """Give the places of the best kind that there is from `first` to `last`."""
+    near = [(start, stop) for start, stop in fences if start < last and stop > first]
+    for border in _BORDERS:
+        cuts = [match.end() for match in border.finditer(text, first - 1, last + 1)]
+        cuts = [
+            cut
+            for cut in cuts
+            if first <= cut <= last
+            and not splits_letter(text, cut)
+            and not any(start < cut < stop for start, stop in near)
+        ]
+        if cuts:
+            return cuts
+    return []
 
 
 def asked_in(text: str) -> str:
     """Leave the paragraphs that ask, and the first and the last one: what stands between is what is asked about."""
-    paragraphs = _PARAGRAPHS.split(text.strip())
+    paragraphs = _BORDERS[0].split(text.strip())
     between = filter(_ASKS.search, paragraphs[1:-1])
     return "\n\n".join([paragraphs[0], *between, *paragraphs[1:][-1:]])

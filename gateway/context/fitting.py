@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from functools import partial
+from typing import Any, Protocol
 
-from gateway.context.history import Document, History, Place
-from gateway.context.placeholders import cleared_result, stub
+from gateway.context.documents import asked_in
+from gateway.context.history import MESSAGE_TOKENS, Document, History, Place
+from gateway.context.placeholders import cleared_result, stub, summary_block
 from gateway.context.plan import Plan, Planner
+from gateway.context.summary import Summary
 from gateway.context.units import Counter, Unit
 from gateway.conversation import Content, Conversation, Message, map_texts, text_part, texts_of
 
@@ -24,21 +27,21 @@ class Archive(Protocol):
         ...
 
 
-BuildArchive = Callable[[Sequence[tuple[str, str]]], Archive]
-"""Makes documents, each a name and a text in the order of the history, ready to be searched."""
+FindArchive = Callable[[bytes, Callable[[], Sequence[tuple[str, str]]]], Archive]
+"""Gives the archive of a cut by its name; where it must be made, of documents, each a name and a text in order."""
 Summarize = Callable[[Sequence[str], int], str]
 """Tells texts in at most so many tokens."""
 
 
 class Texts(Protocol):
-    """What was derived before, by what it follows from."""
+    """What was derived before, by what it follows from: passages are texts, summaries say who wrote them."""
 
-    def find(self, key: bytes) -> str | None:
-        """Return a text; None: it was not kept, or is forgotten."""
+    def find(self, key: bytes) -> Any:
+        """Return what was kept; None: nothing was, or it is forgotten."""
         ...
 
-    def keep(self, key: bytes, text: str) -> None:
-        """Remember a text."""
+    def keep(self, key: bytes, value: str | Summary) -> None:
+        """Remember it."""
         ...
 
 
@@ -78,7 +81,7 @@ class Fitter:
         planner: of the same history.
         digests: see `Beginnings`.
         count: see `Counter`.
-        build_archive: of what is left out.
+        find_archive: of what is left out.
         summarize: what is left out.
         texts: what was derived before.
     """
@@ -90,7 +93,7 @@ class Fitter:
         digests: Sequence[bytes],
         count: Counter,
         *,
-        build_archive: BuildArchive,
+        find_archive: FindArchive,
         summarize: Summarize,
         texts: Texts,
     ) -> None:
@@ -98,88 +101,181 @@ class Fitter:
         self._planner = planner
         self._digests = digests
         self._count = count
-        self._build_archive = build_archive
+        self._find_archive = find_archive
         self._summarize = summarize
         self._texts = texts
 
-    def fit(self, plan: Plan) -> Fitted:
-        """Make what is sent of a history that is planned to its end."""
+    def fit(self, plan: Plan, summary: Summary | None = None) -> Fitted:
+        """Make what is sent of a history that is planned to its end: what is quoted takes no more than was left out.
+
+        The summary of the last cut is found or made where none is given.
+        """
         history = self._history
         before = plan.num_tokens
         if not plan.leaves_out:
             return Fitted(history.conversation, plan, (), before, before, is_new_cut=False)
-        units = [] if plan.pinned is None else [history.units[plan.pinned]]
-        units += history.units[plan.num_away : plan.num_units]
-        passages = self._passages(plan, units)
-        messages = [message for unit in units for message in self._edited(unit, plan, passages)]
-        if plan.num_away and (summary := self._summary(plan)):
-            messages = _begun_with(summary, messages)
+        sent, edits, freed = self._shortened(plan)
+        is_turn = _is_summary_a_turn(sent)
+        summary = summary or self._summary(plan, freed - is_turn * MESSAGE_TOKENS)
+        block = summary_block(summary.text) if summary.text else ""
+        summary_cost = self._cost(block) + is_turn * MESSAGE_TOKENS if block else 0
+        if summary_cost > freed:
+            block, summary_cost = "", 0
+        passages, passages_cost = self._passages(plan, freed - summary_cost)
+        for index, text in passages.items():
+            sent[index] = _begun_with(text, sent[index])
+        messages = list(sent.values())
+        if block and is_turn:
+            messages.insert(0, Message("user", block))
+        elif block:
+            messages[0] = _begun_with(block, messages[0])
         conversation = replace(history.conversation, messages=(*history.messages[: history.num_head], *messages))
-        sent = History(conversation, self._count, document_tokens=history.document_tokens)
-        after = sent.head_tokens + sum(sent.sizes[sent.num_head :])
+        num_away, away_tokens = self._size_away(plan)
+        edits += [
+            Edit("summarize", num_away, away_tokens - summary_cost, summary.detail if block else {}),
+            Edit("passages", len(passages), -passages_cost),
+        ]
+        after = before - sum(edit.cleared_tokens for edit in edits)
         is_new = plan.cut_at == plan.num_units
-        return Fitted(conversation, plan, self._edits(plan, passages), before, after, is_new_cut=is_new)
+        made = tuple(edit for edit in edits if edit.number)
+        return Fitted(conversation, plan, made, before, after, is_new_cut=is_new)
 
-    def _edited(self, unit: Unit, plan: Plan, passages: Mapping[int, str]) -> list[Message]:
-        edited = []
-        for index, message in enumerate(unit.messages, unit.start):
-            content = self._content(index, message, plan)
-            if before := passages.get(index):
-                content = _in_front(before, content)
-            edited.append(message if content is message.content else replace(message, content=content))
-        return edited
+    def before_cut(self, plan: Plan) -> Conversation | None:
+        """Give the chat as it was sent before the last cut, up to the last answer; None: there was none."""
+        before = self._planner.before_cut(plan)
+        if before.num_units <= before.num_away:
+            return None
+        if before.leaves_out:
+            return self.fit(before).conversation
+        return replace(
+            self._history.conversation, messages=self._history.messages[: self._history.borders[before.num_units]]
+        )
 
-    def _content(self, index: int, message: Message, plan: Plan) -> Content:
-        if index in plan.cleared:
-            text = "\n".join(texts_of(message.content))
-            return cleared_result(self._history.tool_names.get(index, ""), text, self._count(text))
-        stubbed = {
-            document.place.text: document
-            for document in self._history.documents_of(index)
-            if document.place in plan.stubbed
-        }
-        if not stubbed:
-            return message.content
-        numbers = iter(range(len(texts_of(message.content))))
+    def lacks_summary(self, plan: Plan) -> bool:
+        """Whether a summary of the last cut is wanted and is not remembered."""
+        return self.summary_tokens(plan) > 0 and self._texts.find(self.summary_key(plan)) is None
 
-        def change(text: str) -> str:
-            document = stubbed.get(next(numbers))
-            return text if document is None else _without(text, document)
+    def summary_key(self, plan: Plan) -> bytes:
+        """Name the summary of the last cut; who is to write it is part of the policy, and so of the name."""
+        return b"summary" + self._key(plan)
 
-        return map_texts(message.content, change)
+    def summary_tokens(self, plan: Plan) -> int:
+        """Tell how long the summary of the last cut may be."""
+        if not plan.num_away:
+            return 0
+        sent, _, freed = self._shortened(plan)
+        return self._summary_tokens(plan, freed - _is_summary_a_turn(sent) * MESSAGE_TOKENS)
 
-    def _passages(self, plan: Plan, units: Sequence[Unit]) -> dict[int, str]:
-        """Find, for each question since the last cut, what of the archive it needs; by message."""
+    def extract(self, plan: Plan, budget: int) -> str:
+        """Quote what says most of the turns that are put away."""
+        away = [text for index in self._away(plan) for text in texts_of(self._history.messages[index].content)]
+        return self._summarize(away, budget)
+
+    def _shortened(self, plan: Plan) -> tuple[dict[int, Message], list[Edit], int]:
+        """Give what is sent without results and documents, by message, the edits, and the tokens that all of it frees."""
+        sent = {index: message for unit in self._units(plan) for index, message in enumerate(unit.messages, unit.start)}
+        edits = [self._clear(plan, sent), self._stub(plan, sent)]
+        _, away_tokens = self._size_away(plan)
+        return sent, edits, sum(edit.cleared_tokens for edit in edits) + away_tokens
+
+    def _units(self, plan: Plan) -> Sequence[Unit]:
+        """Give those that are sent."""
+        units = self._history.units
+        pinned = [] if plan.pinned is None else [units[plan.pinned]]
+        return [*pinned, *units[plan.num_away : plan.num_units]]
+
+    def _clear(self, plan: Plan, sent: dict[int, Message]) -> Edit:
+        number = freed = 0
+        for index in sorted(plan.cleared & sent.keys()):
+            content = sent[index].content
+            text = "\n".join(texts_of(content))
+            instead = cleared_result(self._history.tool_names.get(index, ""), text, self._count(text))
+            gain = self._shorten(index, _with_one_text(content, instead), sent)
+            number += gain > 0
+            freed += gain
+        return Edit("clear_tool_results", number, freed)
+
+    def _stub(self, plan: Plan, sent: dict[int, Message]) -> Edit:
+        number = freed = 0
+        for index in sorted({place.message for place in plan.stubbed} & sent.keys() - plan.cleared):
+            documents = self._stubbed(plan, index)
+            gain = self._shorten(index, _without(sent[index].content, documents), sent)
+            number += len(documents) if gain else 0
+            freed += gain
+        return Edit("stub_documents", number, freed)
+
+    def _shorten(self, index: int, content: Content, sent: dict[int, Message]) -> int:
+        """Send another content, unless it takes as much. Returns: the tokens that it takes less."""
+        gain = sum(map(self._count, texts_of(sent[index].content))) - sum(map(self._count, texts_of(content)))
+        if gain <= 0:
+            return 0
+        sent[index] = replace(sent[index], content=content)
+        return gain
+
+    def _stubbed(self, plan: Plan, index: int) -> list[Document]:
+        return [document for document in self._history.documents_of(index) if document.place in plan.stubbed]
+
+    def _passages(self, plan: Plan, room: int) -> tuple[dict[int, str], int]:
+        """Find, for each question since the last cut, what of the archive it needs; by message. And what they cost.
+
+        Questions behind take what those before them left: so those are the same in every request.
+        """
         found: dict[int, str] = {}
         archive: Archive | None = None
-        for unit in units:
+        left = room
+        for unit in self._units(plan):
             if not unit.is_of_user or unit.start < self._history.units[plan.question].start:
                 continue
             key = b"passages" + self._key(plan) + self._digests[unit.start - self._history.num_head + 1]
             text = self._texts.find(key)
             if text is None:
-                archive = archive or self._build_archive(self._left_out(plan))
-                text = archive.passages(self._history.question_of(unit.start), self._planner.passage_tokens)
+                archive = archive or self._find_archive(self._key(plan), partial(self._left_out, plan))
+                text = archive.passages(self._question(unit.start, plan), min(self._planner.passage_tokens, left))
                 self._texts.keep(key, text)
-            if text:
+            if text and self._cost(text) <= left:
+                left -= self._cost(text)
                 found[unit.start] = text
-        return found
+        return found, room - left
 
-    def _summary(self, plan: Plan) -> str:
-        if not self._planner.summary_tokens:
-            return ""
-        key = b"summary" + self._key(plan)
-        text = self._texts.find(key)
-        if text is None:
-            away = [text for index in self._away(plan) for text in texts_of(self._history.messages[index].content)]
-            text = self._summarize(away, self._planner.summary_tokens)
-            self._texts.keep(key, text)
-        return text
+    def _question(self, index: int, plan: Plan) -> str:
+        """Give what a user asks, without the documents that are not sent."""
+        texts = texts_of(self._history.messages[index].content)
+        for document in self._stubbed(plan, index):
+            text = texts[document.place.text]
+            texts[document.place.text] = f"{text[: document.start]}\n\n{text[document.stop :]}"
+        return asked_in("\n\n".join(texts))
+
+    def _summary(self, plan: Plan, room: int) -> Summary:
+        """Find or write what stands in the place of the turns that are put away; empty: nothing does."""
+        budget = self._summary_tokens(plan, room)
+        if budget <= 0:
+            return Summary("")
+        key = self.summary_key(plan)
+        summary: Summary | None = self._texts.find(key)
+        if summary is None:
+            summary = Summary(self.extract(plan, budget))
+            if not self._planner.is_summary_by_model:  # else this one only stands in, until the model is asked
+                self._texts.keep(key, summary)
+        return summary
+
+    def _summary_tokens(self, plan: Plan, room: int) -> int:
+        return min(self._planner.summary_tokens, room - self._cost(summary_block(""))) if plan.num_away else 0
+
+    def _cost(self, block: str) -> int:
+        """Count what a text takes in front of another."""
+        return self._count(_in_front(block, ""))
 
     def _key(self, plan: Plan) -> bytes:
         """Name the last cut: the history up to it, and what decided about it."""
         last = self._history.units[plan.cut_at - 1]
         return self._planner.fingerprint + self._digests[last.start + len(last.messages) - self._history.num_head]
+
+    def _size_away(self, plan: Plan) -> tuple[int, int]:
+        """Count the messages in whose place the summary stands, and their tokens."""
+        borders, sizes = self._history.borders, self._history.sizes
+        pinned = range(0) if plan.pinned is None else range(borders[plan.pinned], borders[plan.pinned + 1])
+        num_tokens = plan.num_away_tokens - sum(sizes[index] for index in pinned)
+        return borders[plan.num_away] - borders[0] - len(pinned), num_tokens
 
     def _away(self, plan: Plan) -> list[int]:
         """Give the messages in whose place the summary stands."""
@@ -200,51 +296,43 @@ class Fitter:
             if index in away or index in plan.cleared:
                 found += [(Place(index, number).document, text) for number, text in enumerate(texts)]
             else:
-                documents = [entry for entry in self._history.documents_of(index) if entry.place in plan.stubbed]
                 found += [
-                    (entry.place.document, texts[entry.place.text][entry.start : entry.stop]) for entry in documents
+                    (entry.place.document, texts[entry.place.text][entry.start : entry.stop])
+                    for entry in self._stubbed(plan, index)
                 ]
         return found
 
-    def _edits(self, plan: Plan, passages: Mapping[int, str]) -> tuple[Edit, ...]:
-        history, away = self._history, self._away(plan)
-        cleared = [index for index in plan.cleared if index not in set(away)]
-        stubs = [
-            document
-            for place in plan.stubbed
-            if place.message not in set(away)
-            for document in history.documents_of(place.message)
-            if document.place == place
-        ]
-        edits = [
-            Edit("clear_tool_results", len(cleared), sum(history.sizes[index] for index in cleared)),
-            Edit("stub_documents", len(stubs), sum(document.num_tokens for document in stubs)),
-            Edit("summarize", len(away), sum(history.sizes[index] for index in away)),
-            Edit("passages", len(passages), -sum(map(self._count, passages.values()))),
-        ]
-        return tuple(edit for edit in edits if edit.number)
+
+def _is_summary_a_turn(sent: Mapping[int, Message]) -> bool:
+    """Whether it is a turn of its own, or a part of the first one that is sent: templates want roles to alternate."""
+    return next(iter(sent.values())).role != "user"
 
 
-def _without(text: str, document: Document) -> str:
-    middle = text[document.start : document.stop]
-    end = "\n\n" if document.stop < len(text) else ""
-    return (
-        text[: document.start]
-        + stub(document.place.document, middle, document.num_tokens)
-        + end
-        + text[document.stop :]
-    )
+def _with_one_text(content: Content, text: str) -> Content:
+    """Put one text in the place of all; what is no text stays."""
+    if not isinstance(content, tuple):
+        return text
+    return (text_part(text), *(part for part in content if part["type"] != "text"))
 
 
-def _begun_with(summary: str, messages: Sequence[Message]) -> list[Message]:
-    """Put a summary first: in front of a user's text, for templates want roles to alternate, else as a user's message."""
-    if messages and messages[0].role == "user":
-        first = replace(messages[0], content=_in_front(summary, messages[0].content))
-        return [first, *messages[1:]]
-    return [Message("user", summary), *messages]
+def _without(content: Content, documents: Sequence[Document]) -> Content:
+    """Put stubs in the place of documents, at most one in each text."""
+    texts = texts_of(content)
+    for document in documents:
+        text = texts[document.place.text]
+        before, middle, behind = text[: document.start], text[document.start : document.stop], text[document.stop :]
+        instead = stub(document.place.document, middle, document.num_tokens)
+        texts[document.place.text] = f"{before}{instead}\n\n{behind}" if behind else before + instead
+    changed = iter(texts)
+    return map_texts(content, lambda _: next(changed))
 
 
-def _in_front(text: str, content: Content) -> Content:
+def _begun_with(block: str, message: Message) -> Message:
+    content = message.content
     if isinstance(content, tuple):
-        return (text_part(text), *content)
-    return f"{text}\n\n{content}" if content else text
+        return replace(message, content=(text_part(_in_front(block, "")), *content))
+    return replace(message, content=_in_front(block, content or ""))
+
+
+def _in_front(block: str, text: str) -> str:
+    return f"{block}\n{text}"

@@ -9,13 +9,11 @@ from typing import NamedTuple
 
 import orjson
 
-from gateway.context.documents import asked_in, document_span
+from gateway.context.documents import document_span
 from gateway.context.lazy import Lazy
 from gateway.context.units import Counter, Unit, borders_of, units_of
 from gateway.conversation import Conversation, Message, texts_of
 
-_END_CHARS = 500
-"""Of a message that is all document: what may be a question."""
 MESSAGE_TOKENS = 8
 """What a template writes around a message, about."""
 
@@ -101,15 +99,6 @@ class History:
         if found is None:
             found = self._documents[index] = tuple(self._documents_of(index))
         return found
-
-    def question_of(self, index: int) -> str:
-        """Give what a message asks, without its documents; see `asked_in`."""
-        texts = list(texts_of(self.messages[index].content))
-        for document in self.documents_of(index):
-            text = texts[document.place.text]
-            beside = f"{text[: document.start]}\n\n{text[document.stop :]}"
-            texts[document.place.text] = beside if beside.strip() else f"{text[:_END_CHARS]}\n\n{text[-_END_CHARS:]}"
-        return asked_in("\n\n".join(texts))
 
     def _documents_of(self, index: int) -> Iterator[Document]:
         message = self.messages[index]

@@ -10,8 +10,8 @@ from gateway.normalize.rule import Mode
 
 _EDIT_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.5)
 _MODES = (Mode.ON.value, Mode.AUDIT.value)
-_CLEARING = ("clear_tool_results", "stub_documents", "compress_tool_results", "summarize")
-_FALLBACKS = ("timed_out", "failed")
+CLEARING = ("clear_tool_results", "stub_documents", "compress_tool_results", "summarize")
+"""Kinds of edits that leave something out."""
 
 
 class ContextMetrics:
@@ -34,9 +34,6 @@ class ContextMetrics:
         self.added_tokens = counter(
             "added_tokens", "Tokens of summaries, passages and marks in their place, by estimate", "mode"
         )
-        self._fallbacks = counter(
-            "summary_fallbacks", "Summaries that the model was asked for and did not write", "reason"
-        )
         self._seconds = Histogram(
             "prefixgate_context_edit_seconds",
             "For what the context policy does to a chat, or would have done",
@@ -46,10 +43,8 @@ class ContextMetrics:
         for mode in _MODES:  # 0, until there is one
             for one in (self.requests, self.edited_requests, self.cuts, self.added_tokens):
                 one.labels(mode)
-            for kind in _CLEARING:
+            for kind in CLEARING:
                 self.cleared_tokens.labels(mode, kind)
-        for reason in _FALLBACKS:
-            self._fallbacks.labels(reason)
 
     def count(self, report: ContextReport) -> None:
         """Count one request."""
@@ -63,9 +58,7 @@ class ContextMetrics:
         self.edited_requests.labels(mode).inc()
         cleared = 0
         for edit in report.edits:
-            if edit.kind in _CLEARING and edit.cleared_tokens > 0:
+            if edit.kind in CLEARING and edit.cleared_tokens > 0:
                 cleared += edit.cleared_tokens
                 self.cleared_tokens.labels(mode, edit.kind).inc(edit.cleared_tokens)
-            if reason := edit.detail.get("fallback"):
-                self._fallbacks.labels(reason).inc()
         self.added_tokens.labels(mode).inc(max(0, cleared - report.cleared_tokens))

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from gateway.context.bm25 import Bm25
 from gateway.context.chunks import Chunk, chunks_of
+from gateway.context.placeholders import quoted
 from gateway.context.units import Counter
 from gateway.context.words import Words
 
@@ -19,7 +20,7 @@ CHUNK_CHARS = 160
 """A sentence or two: where the budget is small, many of them give more answers than a few long ones."""
 _NUM_RESCORED = 128
 _LAST_QUESTION = re.compile(r"[^.!?。！？\n]*[?？][^\w?？]*\Z")
-_HEADER = "[Passages of what is left out above, that may help with what follows]"
+_HEADER = "[Quoted from parts of this chat that are left out: it may help with what follows]"
 _MAX_MISFITS = 8
 """Chunks that do not fit any more, after which the rest is not looked at."""
 
@@ -47,8 +48,8 @@ class Archive:
         self._chunks: Sequence[tuple[int, Chunk]] = [
             (index, chunk) for index, (_, text) in enumerate(self._documents) for chunk in chunks_of(text, CHUNK_CHARS)
         ]
-        self._words = Words()
-        self._index = Bm25([self._words.of(self._said(place)) for place in range(len(self._chunks))])
+        words = Words()
+        self._index = Bm25([words.of(self._said(place)) for place in range(len(self._chunks))])
 
     def best(self, query: str, budget_tokens: int, count: Counter) -> list[Passage]:
         """Choose the passages that answer a question best, as many as the budget takes when they are `printed`.
@@ -68,7 +69,7 @@ class Archive:
             if scores[place] <= 0 or left <= 0 or num_misfits == _MAX_MISFITS:
                 break
             document, chunk = self._chunks[place]
-            cost = count(_line(self._documents[document][0], chunk.text))
+            cost = count(quoted(self._documents[document][0], chunk.text))
             if cost <= left:
                 left -= cost
                 chosen.append(int(place))
@@ -87,11 +88,12 @@ class Archive:
 
         So a name of two common words is found among all that have one of them. A pair counts as its commoner word.
         """
-        asked = Words().of(query)
+        words = Words()
+        asked = words.of(query)
         scores = self._index.scores(asked)
         pairs = {pair: min(map(self._index.rarity, pair)) ** 2 for pair in pairwise(asked)}
         for place in np.argsort(-scores, kind="stable")[:_NUM_RESCORED]:
-            found = set(pairwise(self._words.of(self._said(place))))
+            found = set(pairwise(words.of(self._said(place))))
             scores[place] += sum(weight for pair, weight in pairs.items() if pair in found)
         return scores
 
@@ -116,8 +118,4 @@ def printed(passages: Sequence[Passage]) -> str:
     """Write the block that stands in front of what a user asks; empty without passages."""
     if not passages:
         return ""
-    return f"{_HEADER}\n" + "".join(_line(passage.document, passage.text) for passage in passages)
-
-
-def _line(document: str, text: str) -> str:
-    return f"[{document}] {text.strip()}\n"
+    return f"{_HEADER}\n" + "".join(quoted(passage.document, passage.text) for passage in passages)

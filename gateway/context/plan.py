@@ -14,6 +14,7 @@ from hashlib import blake2b
 from gateway.context.history import Document, History, Place
 from gateway.context.policy import ContextPolicy
 from gateway.context.units import is_request_point
+from gateway.conversation import SYSTEM_ROLES, texts_of
 
 PLACEHOLDER_TOKENS = 40
 """What stands where something was takes about so many."""
@@ -67,18 +68,20 @@ class Planner:
         self.passage_tokens = int(policy.passage_share * self._low)
         """For each user's turn behind a cut."""
         self.summary_tokens = 0 if policy.summary == "off" else int(policy.summary_share * self._low)
+        self.is_summary_by_model = policy.summary == "model"
         self._looked_at, self._long = range(0), list[int]()  # messages, and those of them with documents
         self.fingerprint = blake2b(repr((policy, room)).encode(), digest_size=16).digest()
         """Of all that a plan follows from beside the history."""
 
-    def plan(self, start: Plan = Plan()) -> Plan:
-        """Go through the history, from what is planned already to its end."""
+    def plan(self, start: Plan = Plan(), stop: int | None = None) -> Plan:
+        """Go through the history, from what is planned already to its end, or so many units."""
         history, units, plan = self._history, self._history.units, start
+        stop = len(units) if stop is None else stop
         came, sent = plan.num_tokens, plan.num_sent_tokens
         if not plan.num_units:
             came = sent = history.head_tokens
         passages = self._passages_size(plan)
-        for index in range(start.num_units, len(units)):
+        for index in range(start.num_units, stop):
             size = self._size_as_it_came(index)
             came, sent = came + size, sent + size
             if plan.leaves_out and self._history.is_of_user(index):
@@ -86,7 +89,13 @@ class Planner:
             if sent + passages > self._high and is_request_point(units, index):
                 plan = self._cut(replace(plan, num_units=index + 1, num_sent_tokens=sent))
                 sent, passages = plan.num_sent_tokens, self._passages_size(plan)
-        return replace(plan, num_units=len(units), num_tokens=came, num_sent_tokens=sent)
+        return replace(plan, num_units=stop, num_tokens=came, num_sent_tokens=sent)
+
+    def before_cut(self, plan: Plan) -> Plan:
+        """Plan as it was before the last cut, up to the last answer: what was sent and said, and is likely cached."""
+        units = self._history.units
+        num_units = next((num for num in range(plan.cut_at - 1, 0, -1) if not units[num - 1].is_of_user), 0)
+        return replace(self.plan(stop=plan.cut_at - 1), num_units=num_units)
 
     def size(self, plan: Plan) -> int:
         """Estimate the tokens of what is sent, with the most that passages may take."""
@@ -195,8 +204,15 @@ class Planner:
         self._long += [index for index in new if self._history.documents_of(index)]
         self._looked_at = range(self._looked_at.start, sent.stop)
         for index in self._long[bisect_left(self._long, sent.start) : bisect_left(self._long, sent.stop)]:
-            if index not in plan.cleared:
+            if index not in plan.cleared and not self._is_all_question(plan, index):
                 yield from (found for found in self._history.documents_of(index) if found.place not in plan.stubbed)
+
+    def _is_all_question(self, plan: Plan, index: int) -> bool:
+        """Whether a message is the last user's, and nothing of it would be left without its documents."""
+        if index != self._borders[plan.question]:
+            return False
+        texts = sum(map(len, texts_of(self._history.messages[index].content)))
+        return texts == sum(found.stop - found.start for found in self._history.documents_of(index))
 
     def _put_away(self, plan: Plan, excess: int) -> Plan:
         """Leave out the oldest turns, but for the last ones; a summary takes their place."""
@@ -216,10 +232,20 @@ class Planner:
             num_away += 1
         if num_away == plan.num_away:
             return plan
+        while self._is_system_before_user(num_away, plan.num_units):
+            gone += self._unit_size(plan, num_away)
+            away += self._size_as_it_came(num_away)
+            num_away += 1
         pinned = self._pinned(plan, num_away)
         sent = plan.num_sent_tokens - gone + (0 if plan.num_away else self.summary_tokens)
         sent += self._pinned_size(plan, pinned) - self._pinned_size(plan, plan.pinned)
         return replace(plan, num_away=num_away, pinned=pinned, num_away_tokens=away, num_sent_tokens=sent)
+
+    def _is_system_before_user(self, index: int, stop: int) -> bool:
+        """Whether a unit is a system turn, and so are those behind it up to a user's: first, it would pass for the head."""
+        roles = [self._history.messages[self._history.borders[number]].role for number in range(index, stop)]
+        others = (role for role in roles if role not in SYSTEM_ROLES)
+        return roles[0] in SYSTEM_ROLES and next(others, "") == "user"
 
     def _pinned(self, plan: Plan, num_away: int) -> int | None:
         """Find the question that the first answer that is sent belongs to."""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from gateway.context import clearing, thoughts
+from gateway.context.clearing import Cleared
 from gateway.context.fitting import Edit, Fitted
 from gateway.normalize.rule import Mode
 
 Json = dict[str, Any]
+
+_COUNTED_AS = {clearing.KIND: "cleared_tool_uses", thoughts.KIND: "cleared_thinking_turns"}
+"""What Anthropic's API calls the count of an edit that it has, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,21 @@ class ContextReport:
         tokens = num_prompt_tokens if mode is Mode.ON else max(0, num_prompt_tokens - saved)
         return cls(mode, fitted.edits, original, tokens, fitted.is_new_cut, seconds)
 
+    @classmethod
+    def of_whole(cls, num_prompt_tokens: int) -> ContextReport:
+        """Tell of a prompt that nothing was left out of yet."""
+        return cls(Mode.ON, (), num_prompt_tokens, num_prompt_tokens, is_new_cut=False, seconds=0.0)
+
+    def behind(self, cleared: Cleared, seconds: float) -> ContextReport:
+        """Tell also of what was cleared before, as the client asked."""
+        return replace(
+            self,
+            edits=(*cleared.edits, *self.edits),
+            original_tokens=self.original_tokens + cleared.num_tokens,
+            is_new_cut=self.is_new_cut or cleared.is_new,
+            seconds=self.seconds + seconds,
+        )
+
     @property
     def cleared_tokens(self) -> int:
         """How many fewer tokens the prompt has, by estimate."""
@@ -49,6 +69,11 @@ class ContextReport:
     def fields(self) -> Json:
         """Give what is added to a response: nothing where nothing was done to the prompt."""
         return {"context_management": self._printed()} if self.mode is Mode.ON else {}
+
+    def in_words(self) -> str:
+        """Say what was left out, or would be."""
+        edits = ", ".join(f"{edit.kind} ({edit.number})" for edit in self.edits)
+        return f"{self.original_tokens} tokens become {self.tokens}: {edits}"
 
     def recorded(self) -> Json:
         """Give what the request log says."""
@@ -66,6 +91,7 @@ def _printed(edit: Edit) -> Json:
     return {
         "type": edit.kind,
         "count": edit.number,
+        **({_COUNTED_AS[edit.kind]: edit.number} if edit.kind in _COUNTED_AS else {}),
         "cleared_input_tokens": edit.cleared_tokens,
         **edit.detail,
     }

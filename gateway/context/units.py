@@ -44,5 +44,10 @@ def units_of(messages: Sequence[Message], borders: Sequence[int]) -> Sequence[Un
 
 
 def is_request_point(units: Sequence[Unit], index: int) -> bool:
-    """Whether a request could have ended with a unit: an answer comes next, or nothing."""
-    return index + 1 == len(units) or units[index + 1].messages[0].role == "assistant"
+    """Whether a request could have ended with a unit: an answer comes next, or nothing.
+
+    A last message of the assistant is the beginning of an answer, which comes back as a part of it.
+    """
+    if index + 1 < len(units):
+        return units[index + 1].messages[0].role == "assistant"
+    return units[index].messages[-1].role != "assistant"

@@ -112,7 +112,10 @@ ANSWERS: dict[str, Schema] = {
     ),
     "ResponseEvent": answer(type=TEXT, sequence_number=COUNT),
     "Embeddings": answer(object=one_of("list"), data=array(OBJECT), model=TEXT),
-    "TokenCount": answer(input_tokens=COUNT),
+    "TokenCount": {
+        **answer(input_tokens=COUNT),
+        "properties": {"input_tokens": COUNT, "context_management": answer(original_input_tokens=COUNT)},
+    },
     "Tokens": answer(
         count=COUNT,
         max_model_len=COUNT,

@@ -6,6 +6,7 @@ from gateway import sampling_fields as bounds
 from gateway.chat_messages import MAX_MESSAGES, MAX_NAME_CHARS, MAX_PARTS, MAX_TOOL_CALLS, MAX_TOOLS, ROLES
 from gateway.chat_request import MAX_STOP_CHARS, MAX_STOPS
 from gateway.messages_content import ROLES as ANTHROPIC_ROLES
+from gateway.openapi.asked_context import ASKED_COMPACTION, ASKED_EDITS
 from gateway.openapi.schema import FLAG, OBJECT, TEXT, Schema, any_of, array, body, nullable, number, one_of, ref, whole
 from gateway.tools.definitions import NAME_PATTERN
 
@@ -55,6 +56,7 @@ _ANSWERS: dict[str, Schema] = {
 }
 
 _TEXT_PART = body(("type", "text"), type=one_of("text"), text=TEXT)
+_DOCUMENT_PART = body(("type", "file"), type=one_of("file"), file=body(("file_id",), file_id=TEXT))
 _CALL = body(
     ("id", "type", "function"),
     id=TEXT,
@@ -64,7 +66,7 @@ _CALL = body(
 _MESSAGE = body(
     ("role",),
     role=one_of(*ROLES),
-    content=any_of(TEXT, array(ref("TextPart"), least=1, most=MAX_PARTS)),
+    content=any_of(TEXT, array(any_of(ref("TextPart"), ref("DocumentPart")), least=1, most=MAX_PARTS)),
     name=_NAME,
     tool_calls=array(_CALL, most=MAX_TOOL_CALLS),
     tool_call_id=TEXT,
@@ -133,6 +135,7 @@ _COUNTED: dict[str, Schema] = {
     "metadata": body((), user_id=TEXT),
     "output_config": body((), effort=TEXT, format={}),
     "chat_template_kwargs": OBJECT,
+    "context_management": ASKED_EDITS,
 }
 _MESSAGES = body(
     ("model", "max_tokens", "messages"),
@@ -165,7 +168,8 @@ _RESPONSES = body(
     reasoning=body((), effort=TEXT),
     metadata={"type": "object", "additionalProperties": TEXT},
     store={"type": "boolean", "enum": [False]},
-    truncation=one_of("disabled"),
+    truncation=one_of("auto", "disabled"),
+    context_management=ASKED_COMPACTION,
     prompt=_CHAT_PROMPT,
     **{name: schema for name, schema in _SAMPLING.items() if name not in ("max_tokens", "stream_options")},
     stream_options=OBJECT,
@@ -184,6 +188,7 @@ _TOKENIZE = body(
 
 BODIES: dict[str, Schema] = {
     "TextPart": _TEXT_PART,
+    "DocumentPart": _DOCUMENT_PART,
     "ChatMessage": _MESSAGE,
     "Tool": _TOOL,
     "NamedTool": body(("type", "function"), type=one_of("function"), function=body(("name",), name=_NAME)),

@@ -13,7 +13,7 @@ _FIELDS: dict[str, Schema] = {
 }
 CONTEXT_MANAGEMENT: Schema = {
     **answer(**_FIELDS),
-    "description": "What the context policy left out of the prompt; absent where it is off for the request.",
+    "description": "What the context policy left out of the prompt; absent where it is off and its client asks for nothing.",
 }
 CONTEXT_RECORD: Schema = {
     **nullable(answer(mode=one_of("on", "audit"), **_FIELDS)),

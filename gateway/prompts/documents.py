@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from gateway.conversation import Content, Conversation, Message, Part, text_part, texts_of
 from gateway.document_parts import DocumentPart
@@ -48,6 +49,23 @@ class Documented:
     def num_bytes(self) -> int:
         """Size of what they add."""
         return sum(len(entry.version.canonical) for entry in self.documents)
+
+    def fitted(self, renderer: PromptRenderer) -> Documented:
+        """Give the head the form that the template takes, where documents stand in it."""
+        return replace(self, conversation=renderer.fit_head(self.conversation)) if self.head else self
+
+    def shown(self) -> list[dict[str, Any]]:
+        """Print which documents are in it, and where."""
+        return [
+            {
+                "id": entry.prompt.id,
+                "name": entry.prompt.name,
+                "version": entry.version.version,
+                "num_tokens": entry.version.num_tokens,
+                "in_head": entry in self.head,
+            }
+            for entry in self.documents
+        ]
 
     def public_head(self, named: RegisteredVersion | None) -> tuple[RegisteredVersion, ...]:
         """Give those public ones that nothing stands before which is not public; `named` stands before all documents."""

@@ -12,6 +12,7 @@ import pytest_asyncio
 from playwright.async_api import Page, expect
 
 import gateway.dashboard
+from gateway.context.metrics import CLEARING
 from gateway.context.policy import ContextPolicy
 from tests.dashboard.support.browser import NARROW, Faults, OpenPage, axe, login
 from tests.dashboard.support.served import ServedGateway
@@ -69,7 +70,7 @@ async def test_policy_is_set_with_its_parameters(
         await dialog.get_by_label("Cut above").fill("0.4")
         await dialog.get_by_label("Tools left alone").fill("find, look up")
         await dialog.get_by_label("Summary", exact=True).select_option("off")
-        await axe(page)
+        await axe(page, within="dialog")
         assert await page.evaluate("document.documentElement.scrollWidth") <= NARROW
         await dialog.get_by_role("button", name="Audit for everybody").click()
         faults.allow("400 .Bad Request.")
@@ -90,6 +91,11 @@ async def test_policy_is_set_with_its_parameters(
         await dialog.get_by_role("button", name="Turn off for everybody").click()
         await expect(dialog).to_have_count(0)
         assert await _choice(gateway) == ("off", params)
+
+
+def test_page_has_words_for_each_edit() -> None:
+    worded = re.findall(r"^  (\w+): \[", WORDS.read_text(), re.MULTILINE)
+    assert set(worded) == {*CLEARING, "passages"}
 
 
 def test_page_knows_each_parameter_as_it_is_when_nothing_is_chosen() -> None:

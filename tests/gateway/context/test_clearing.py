@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import orjson
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.context.clearing import Cleared, ToolClearing, clear_tool_uses
 from gateway.context.history import History
-from gateway.context.units import is_request_point
 from gateway.conversation import Conversation, Message
-from tests.gateway.context.histories import HISTORIES, answer, call, count, history, user, words
+from tests.gateway.context.histories import HISTORIES, answer, beginnings, call, count, history, user, words
 
 USES = ToolClearing(trigger=4, trigger_unit="tool_uses", keep=2)
 
@@ -23,13 +22,6 @@ def clear(conversation: Conversation, clearing: ToolClearing) -> Cleared:
 
 def uses(number: int, num_words: int = 100, tool: str = "search") -> list[Message]:
     return [message for index in range(number) for message in call(index, words(num_words, index), tool)]
-
-
-def beginnings(conversation: Conversation) -> list[Conversation]:
-    """Every request that a client sent on the way to this history."""
-    units = History(conversation, count, document_tokens=2**31).units
-    stops = [unit.start + len(unit.messages) for index, unit in enumerate(units) if is_request_point(units, index)]
-    return [replace(conversation, messages=conversation.messages[:stop]) for stop in stops]
 
 
 def num_cleared(cleared: Cleared) -> int:
@@ -105,6 +97,14 @@ def test_tokens_trigger_too_and_a_clearing_must_be_worth_it() -> None:
     assert 0 < by_default < each_turn
 
 
+def test_cleared_tokens_do_not_count_again() -> None:
+    each_time = ToolClearing(trigger=1500, keep=2, clear_at_least=0)
+    is_new = [clear(part, each_time).is_new for part in beginnings(history(user("go"), uses(16)))]
+    first = is_new.index(True)
+    assert is_new[first + 1 : first + 4] == [False] * 3
+    assert sum(is_new) > 1
+
+
 def test_short_results_stay() -> None:
     chat = history(user("go"), [message for number in range(20) for message in call(number, "ok")])
     assert clear(chat, USES).conversation is chat
@@ -120,6 +120,7 @@ _CLEARINGS = st.builds(
 ) | st.builds(ToolClearing, trigger=st.integers(0, 8), trigger_unit=st.just("tool_uses"), keep=st.integers(0, 4))
 
 
+@settings(max_examples=40)
 @given(HISTORIES, _CLEARINGS)
 def test_between_two_clearings_what_was_sent_stays(conversation: Conversation, clearing: ToolClearing) -> None:
     before: tuple[Message, ...] = ()
@@ -130,6 +131,7 @@ def test_between_two_clearings_what_was_sent_stays(conversation: Conversation, c
         before = sent
 
 
+@settings(max_examples=40)
 @given(HISTORIES, _CLEARINGS)
 def test_only_results_and_inputs_change_and_get_shorter(conversation: Conversation, clearing: ToolClearing) -> None:
     cleared = clear(conversation, clearing)

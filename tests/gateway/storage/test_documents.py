@@ -195,3 +195,28 @@ async def test_documents_stand_behind_the_prompt_that_is_named_and_before_a_syst
     assert TARIFF[:-20] in tokenizer.decode(request.token_ids[:num_public].tolist())
     assert "rhymes" not in tokenizer.decode(request.token_ids[:num_public].tolist())
     assert len(request.scopes) == 2
+
+
+async def test_dry_run_tells_which_documents_a_body_has_and_where_they_stand(gateway: Gateway) -> None:
+    made = await register(gateway, "returns", text=RETURNS, scope="public")
+    await register(gateway, "tariff", text=TARIFF, scope="public")
+    body = {"model": "tiny", "messages": [*naming("returns")["messages"], {"role": "assistant", "content": "much"}]}
+    tried = {"body": body | {"messages": [*body["messages"], *naming("tariff")["messages"]]}, "history": [body]}
+    answer = (await gateway.admin.post("/normalize", json=tried)).json()
+    assert [(entry["name"], entry["in_head"]) for entry in answer["documents"]] == [
+        ("returns", True),
+        ("tariff", False),
+    ]
+    assert answer["documents"][0] == {
+        "id": made["id"],
+        "name": "returns",
+        "version": 1,
+        "num_tokens": made["versions"][0]["num_tokens"],
+        "in_head": True,
+    }
+    assert answer["canonical"]["messages"][0] == {"role": "system", "content": RETURNS}
+    assert answer["regions"][1]["owner"] == "messages[0]"
+    await gateway.chat(messages=tried["body"]["messages"])
+    assert gateway.backend.requests[-1].token_ids.tolist() == answer["token_ids"]
+    wrong = await gateway.admin.post("/normalize", json={"body": naming("file-abc")})
+    assert (wrong.status_code, wrong.json()["error"]["param"]) == (404, "body.messages[0].content[0].file.file_id")

@@ -6,6 +6,8 @@ const EDITS = {
   stub_documents: ["Long documents", "each is one line that says what stood there; passages are given where a question needs them"],
   compress_tool_results: ["Long tool results", "cut to their best passages when they first came"],
   summarize: ["Old messages", "a summary stands in their place"],
+  clear_tool_uses_20250919: ["Old uses of tools", "its client asked for it; each result is one line that says what stood there"],
+  clear_thinking_20251015: ["Turns with thoughts", "its client asked for it; what the model thought in them is left out"],
   passages: ["Questions with passages", "what is left out was searched for what each of them needs"],
 };
 const WRITERS = { extractive: "of their own sentences", model: "written by the model" };
@@ -25,6 +27,7 @@ export function editMeaning({ type, written_by: writer, fallback }) {
 export const PARAMS = {
   high: { preset: 0.85, label: "Cut above", means: "share of the room for prompts above which a chat is cut." },
   low: { preset: 0.5, label: "Cut down to", means: "share that is left. The lower, the rarer are cuts." },
+  cut_above: { preset: 0, label: "Never above", means: "tokens: a chat with more is cut in any case. 0: the share alone decides." },
   keep_tool_results: { preset: 3, label: "Tool results kept", means: "the last ones, which are never cleared." },
   clear_at_least: { preset: 512, label: "Clear at least", means: "tokens: tool results are not cleared for less." },
   exclude_tools: { preset: [], label: "Tools left alone", means: "names with commas between: their results are never cleared." },

@@ -112,9 +112,10 @@ const bySavings = (one, other) => (other.saved?.net_tokens ?? 0) - (one.saved?.n
 const isOfContext = (rule) => rule.class === "context";
 
 function leftOutInWords({ mode }, context) {
-  if (!context || mode === "off") return h("p.hint", "Chats that are too long for the model are refused where it is off.");
+  const audited = mode === "audit" ? h("p.hint", "What it would leave out is told with each request, and in sums by /metrics.") : null;
+  if (!context) return audited ?? h("p.hint", "Where it is off, chats that are too long for the model are refused.");
   const of = (name, format) => figure(`context.${name}`, context[name], format);
-  return [h("p", "Left out ", of("cleared_tokens", compact), " tokens"), h("p.hint", "of ", of("edited_requests", count), " requests, in ", of("cuts", count), " cuts")];
+  return [h("p", "Left out ", of("cleared_tokens", compact), " tokens"), h("p.hint", "of ", of("edited_requests", count), " requests, in ", of("cuts", count), " cuts"), audited];
 }
 
 function savedInWords({ mode, saved, index }, savings) {
