@@ -22,6 +22,7 @@ from benchmarks.context_policies import policies
 from benchmarks.context_replay import BLOCK_SIZE, Replay, Tally
 from benchmarks.context_transcripts import read_chats
 from benchmarks.machine import describe
+from gateway.chat_request import conversation_of
 from gateway.model_files import ModelFiles
 from gateway.rendering import PromptRenderer
 from gateway.template import ChatTemplate
@@ -36,6 +37,8 @@ MODEL = "smollm2-135m-instruct"
 TOOL_TEMPLATE = Path(__file__).with_name("replay_template.jinja")
 """For recordings, whose calls and tools the model's own template does not show."""
 _NUM_ROWS = 11
+_MOST_CHATS = 16
+"""Of a set of recordings."""
 _OURS, _RIVALS = "ours", ("sliding window", "middle-out")
 _MOST_CONTEXT, _OF_DOCUMENTS, _OF_TURNS = 0.5, 0.95, 0.9
 _HEADER = (
@@ -104,6 +107,18 @@ def table(pool: ProcessPoolExecutor, title: str, window: int, chats: Sequence[Ch
     return found
 
 
+def longest_chats(chats: Sequence[Chat], template: str) -> tuple[int, list[Chat]]:
+    """Choose a window that the longest chat outgrows, and the longest of the chats that outgrow it."""
+    renderer, _ = read_model(template)
+    lengths = []
+    for chat in chats:
+        conversation = conversation_of({"model": "", "messages": chat.messages, "tools": list(chat.tools)})
+        lengths.append(len(renderer.token_ids(conversation)))
+    window = next((size for size in (32_768, 16_384, 8192) if max(lengths) >= 3 * size), 4096)
+    order = sorted(range(len(chats)), key=lambda index: (-lengths[index], index))
+    return window, [chats[index] for index in order[:_MOST_CHATS] if lengths[index] > window]
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Print all tables."""
     parser = argparse.ArgumentParser(
@@ -114,7 +129,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--transcripts", type=Path, metavar="FOLDER", help="of recorded chats; each folder in it is a set"
     )
-    parser.add_argument("--transcript-window", type=int, default=4096, metavar="TOKENS")
     parser.add_argument("--answers", action="store_true", help="also let the real model answer a sample")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default: 2)")
     args = parser.parse_args(argv)
@@ -124,7 +138,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         for window in args.windows:
             found += table(pool, "generated", window, make_chats(args.seed, window, NUM_CHATS.get(window, 1)))
         for name, chats in (read_chats(args.transcripts) if args.transcripts else {}).items():
-            found += table(pool, name, args.transcript_window, chats, TOOL_TEMPLATE.read_text())
+            template = TOOL_TEMPLATE.read_text()
+            window, longest = longest_chats(chats, template)
+            found += table(pool, name, window, longest, template)
     if args.answers:
         from benchmarks.context_answers import answers  # here, for it starts an engine
 

@@ -46,6 +46,7 @@ class NoPolicy:
         self._renderer = renderer
 
     def prompt(self, conversation: Conversation, window: int) -> Sent | None:
+        """See `Policy`."""
         prompt = self._renderer.render(conversation, tenant="")
         return Sent(prompt, cut=0) if len(prompt.token_ids) <= room_of(window, None) else None
 
@@ -141,6 +142,7 @@ class Ours:
         self._editor = ContextEditor(TokenCounter(tokenizer.encode_all), TurnMemory())
 
     def prompt(self, conversation: Conversation, window: int) -> Sent | None:
+        """See `Policy`."""
         for tried, _ in rooms_of(window, None):
             fitted = self._editor.edit(conversation, self._policy, tried, "benchmark")
             prompt = self._renderer.render(fitted.conversation, tenant="")

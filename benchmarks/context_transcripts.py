@@ -48,7 +48,8 @@ def _chat(name: str, messages: Sequence[Json], tools: Sequence[Json]) -> Chat:
 def _names(message: Json) -> Iterator[str]:
     calls = [call["function"]["arguments"] for call in message.get("tool_calls") or ()]
     for text in (str(message["content"]), *map(_unquoted, calls)):
-        yield from (found for found in _NAME.findall(text) if len(found) >= _MIN_CHARS)
+        found = (name.strip("./-") for name in _NAME.findall(text))
+        yield from (name for name in found if len(name) >= _MIN_CHARS)
 
 
 def _unquoted(arguments: str) -> str:

@@ -19,6 +19,7 @@ from gateway.context.words import Words
 CHUNK_CHARS = 160
 """A sentence or two: where the budget is small, many of them give more answers than a few long ones."""
 _NUM_RESCORED = 128
+"""Chunks of which the pairs of words are looked at."""
 _LAST_QUESTION = re.compile(r"[^.!?。！？\n]*[?？][^\w?？]*\Z")
 _HEADER = "[Quoted from parts of this chat that are left out: it may help with what follows]"
 _MAX_MISFITS = 8
