@@ -144,7 +144,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.answers:
         from benchmarks.context_answers import answers  # here, for it starts an engine
 
-        answers(args.seed)
+        answers(args.seed, *read_model())
     print(f"\n{time.monotonic() - start:.0f} s")
     return int(bool(found))
 
