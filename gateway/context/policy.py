@@ -30,7 +30,7 @@ class ContextPolicy:
     """Names of tools whose results are never cleared."""
     document_tokens: int = 1000
     """A text of a user or a tool that is longer is a document, of which passages are given."""
-    passage_share: float = 0.125
+    passage_share: float = 0.2
     """Share of the low watermark that the passages for one question may take."""
     keep_units: int = 6
     """The last turns are never summarized."""
