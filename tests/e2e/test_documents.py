@@ -53,5 +53,4 @@ def test_two_tenants_read_one_document_and_it_is_computed_once(server: Server) -
     assert usage.prompt_tokens_details.cached_tokens == num_shared
     (said,) = message.content
     assert said.type == "text"
-    print("SAID", said.text)
     assert said.text == answer.choices[0].message.content
