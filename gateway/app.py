@@ -140,6 +140,7 @@ def create_app(
         reasoning=settings.reasoning,
     )
     memory = TurnMemory(max_bytes=settings.turn_memory)
+    count = TokenCounter(tokenizer.encode_all)
     ingress = Ingress(
         modes,
         renderer,
@@ -148,7 +149,7 @@ def create_app(
         prompts.registry if prompts else None,
         memory,
         form,
-        ContextEditor(TokenCounter(tokenizer.encode_all), memory),
+        ContextEditor(count, memory),
         SummaryCalls(backend, tokenizer, memory, metrics),
     )
     losses = Losses(store.minutes if store else None)
@@ -213,7 +214,7 @@ def create_app(
         modes=modes,
         template=verdict,
         accounting=accounting,
-        dry_run=DryRun(modes, renderer, lambda: prompts.registry.registered if prompts else RegisteredPrompts()),
+        dry_run=DryRun(modes, renderer, lambda: prompts.registry.registered if prompts else RegisteredPrompts(), count),
         reports=MissReports(backend, records, tokenizer, modes, shows_content=settings.store_content),
         records=records,
         limiter=limiter,

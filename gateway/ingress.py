@@ -22,6 +22,7 @@ from gateway.context.clearing import Cleared
 from gateway.context.editor import ContextEditor, room_of, rooms_of
 from gateway.context.estimate import estimated_tokens
 from gateway.context.policy import ContextPolicy
+from gateway.context.refusal import could_be_cut
 from gateway.context.report import ContextReport
 from gateway.context.rule import context_policy_in
 from gateway.context.summary import Lacks, Summary
@@ -136,7 +137,10 @@ class Ingress:
         if (policy := wishes.policy_in(rules)) is not None:
             made = await self._cut(asked, sent, policy)
         else:
-            made = await self._made(asked, sent)
+            try:
+                made = await self._made(asked, sent)
+            except ContextLengthError as error:
+                raise could_be_cut(error) from error
         if wishes.is_asked:
             report = made.context or ContextReport.of_whole(len(made.request.token_ids))
             return replace(made, context=report.behind(cleared, seconds))
@@ -168,9 +172,9 @@ class Ingress:
                 fitted = begun
             try:
                 made = await self._made(asked, canonical.sent_as(fitted.conversation))
-            except ContextLengthError:
+            except ContextLengthError as error:
                 if is_last:
-                    raise
+                    raise self._editor.refusal(error, fitted) from error
             else:
                 num_tokens = len(made.request.token_ids)
                 report = ContextReport.of(Mode.ON, fitted, num_tokens, seconds)

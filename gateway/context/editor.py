@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from gateway.context.archives import Archives
 from gateway.context.asking import asked_for_summary, usable_summary
 from gateway.context.beginnings import Beginnings
 from gateway.context.extract import summarize
@@ -17,9 +18,11 @@ from gateway.context.passages import printed
 from gateway.context.plan import Plan, Planner
 from gateway.context.plan_memory import PlanMemory
 from gateway.context.policy import ContextPolicy
+from gateway.context.refusal import still_too_long
 from gateway.context.summary import Lacks, Summary
 from gateway.context.units import Counter
 from gateway.conversation import Conversation
+from gateway.errors import ContextLengthError
 from gateway.normalize.memory import TurnMemory
 
 DEFAULT_ANSWER_TOKENS = 1024
@@ -63,6 +66,7 @@ class ContextEditor:
     def __init__(self, count: Counter, memory: TurnMemory) -> None:
         self._count = count
         self._memory = memory
+        self._archives = Archives()
 
     def edit(self, conversation: Conversation, policy: ContextPolicy, room: int, scope: str) -> Fitted:
         """Cut a chat where it is too long; quotes stand in for a summary that the model has yet to write.
@@ -104,7 +108,7 @@ class ContextEditor:
             planner,
             beginnings,
             self._count,
-            build_archive=lambda documents: _Archive(PassageArchive(documents), self._count),
+            find_archive=lambda key, texts: _Archive(self._archives.of(scope, key, texts), self._count),
             summarize=lambda texts, budget: summarize(texts, budget, self._count),
             texts=_Texts(self._memory, scope),
         )
@@ -117,6 +121,10 @@ class ContextEditor:
 
         return fitter, plan, finish
 
+    def refusal(self, error: ContextLengthError, fitted: Fitted) -> ContextLengthError:
+        """Tell why a chat that was cut is still too long."""
+        return still_too_long(error, fitted, self._count)
+
     def audit(self, conversation: Conversation, policy: ContextPolicy, room: int) -> Fitted:
         """Plan what `edit` would leave out, and write no texts; they count with all that they may take."""
         history = History(conversation, self._count, document_tokens=policy.document_tokens)
@@ -126,7 +134,7 @@ class ContextEditor:
             planner,
             Beginnings(conversation),
             self._count,
-            build_archive=lambda _: _NothingFound(),
+            find_archive=lambda *_: _NothingFound(),
             summarize=lambda *_: "",
             texts=_NothingKept(),
         )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol
 
 from gateway.context.history import MESSAGE_TOKENS, Document, History, Place
@@ -25,8 +26,8 @@ class Archive(Protocol):
         ...
 
 
-BuildArchive = Callable[[Sequence[tuple[str, str]]], Archive]
-"""Makes documents, each a name and a text in the order of the history, ready to be searched."""
+FindArchive = Callable[[bytes, Callable[[], Sequence[tuple[str, str]]]], Archive]
+"""Gives the archive of a cut by its name; where it must be made, of documents, each a name and a text in order."""
 Summarize = Callable[[Sequence[str], int], str]
 """Tells texts in at most so many tokens."""
 
@@ -79,7 +80,7 @@ class Fitter:
         planner: of the same history.
         digests: see `Beginnings`.
         count: see `Counter`.
-        build_archive: of what is left out.
+        find_archive: of what is left out.
         summarize: what is left out.
         texts: what was derived before.
     """
@@ -91,7 +92,7 @@ class Fitter:
         digests: Sequence[bytes],
         count: Counter,
         *,
-        build_archive: BuildArchive,
+        find_archive: FindArchive,
         summarize: Summarize,
         texts: Texts,
     ) -> None:
@@ -99,7 +100,7 @@ class Fitter:
         self._planner = planner
         self._digests = digests
         self._count = count
-        self._build_archive = build_archive
+        self._find_archive = find_archive
         self._summarize = summarize
         self._texts = texts
 
@@ -227,7 +228,7 @@ class Fitter:
             key = b"passages" + self._key(plan) + self._digests[unit.start - self._history.num_head + 1]
             text = self._texts.find(key)
             if text is None:
-                archive = archive or self._build_archive(self._left_out(plan))
+                archive = archive or self._find_archive(self._key(plan), partial(self._left_out, plan))
                 text = archive.passages(self._question(unit.start, plan), min(self._planner.passage_tokens, left))
                 self._texts.keep(key, text)
             if text and self._cost(text) <= left:
