@@ -115,9 +115,10 @@ class Writer:
         return made
 
     def document(self, kind: str, num_chars: int) -> list[str]:
-        """Write a text of a kind of `SEPARATORS`, in pieces between which more can be put."""
+        """Write a text of a kind of `SEPARATORS`, or `chinese`, in pieces between which more can be put."""
         write = {
             "prose": lambda: self._paragraph(self.sentence),
+            "chinese": lambda: self._paragraph(self._chinese),
             "mixed": lambda: self._paragraph(self.rng.choice((self.sentence, self._german, self._chinese))),
             "code": lambda: [self._function()],
             "log": lambda: [self._log_line()],

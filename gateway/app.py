@@ -65,6 +65,7 @@ from gateway.settings import Settings
 from gateway.storage.limit_settings import LimitSettings
 from gateway.storage.rule_settings import RuleSettings
 from gateway.storage.store import Store
+from gateway.summary_calls import SummaryCalls
 from gateway.template import ChatTemplate
 from gateway.template_check import check_template, log_verdict
 from gateway.threads import PromptThreads
@@ -140,8 +141,17 @@ def create_app(
     )
     memory = TurnMemory(max_bytes=settings.turn_memory)
     count = TokenCounter(tokenizer.encode_all)
-    editor = ContextEditor(count, memory)
-    ingress = Ingress(modes, renderer, hasher, threads, prompts.registry if prompts else None, memory, form, editor)
+    ingress = Ingress(
+        modes,
+        renderer,
+        hasher,
+        threads,
+        prompts.registry if prompts else None,
+        memory,
+        form,
+        ContextEditor(count, memory),
+        SummaryCalls(backend, tokenizer, memory, metrics),
+    )
     losses = Losses(store.minutes if store else None)
     accounting = Accounting(
         ingress.hash_prompt, special_ids=tokenizer.special_ids, sampling=settings.accounting_sampling, losses=losses

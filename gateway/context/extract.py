@@ -19,6 +19,8 @@ from gateway.context.words import Words
 
 MAX_SENTENCES = 300
 """Compared with each other, which takes time and memory by the square."""
+_MAX_READ = 1500
+"""Sentences whose words are looked at."""
 _MAX_SENTENCE_CHARS = 1000
 """What is longer is data, and is not quoted."""
 _SIMILAR = 0.1
@@ -44,6 +46,7 @@ class _Sentence(NamedTuple):
     """Index of its text."""
     position: int
     """Within that text."""
+    bonus: float
     words: Sequence[str]
 
 
@@ -63,7 +66,7 @@ def summarize(texts: Sequence[str], budget_tokens: int, count: Counter) -> str:
     if not sentences:
         return ""
     scores = lexrank([sentence.words for sentence in sentences])
-    scores = scores / scores.max() + [_bonus(sentence.text) for sentence in sentences]
+    scores = scores / scores.max() + [sentence.bonus for sentence in sentences]
     left, num_misfits, chosen = budget_tokens, 0, []
     for index in np.argsort(-scores, kind="stable"):
         if left <= 0 or num_misfits == _MAX_MISFITS:
@@ -121,14 +124,27 @@ def _steady(links: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 def _sentences(texts: Sequence[str]) -> list[_Sentence]:
-    """Give each sentence once, where it comes first."""
-    words, seen, sentences = Words(), set[str](), []
+    """Give each sentence once, where it comes first; of very many those with facts, or some from everywhere."""
+    found: dict[str, tuple[int, int]] = {}
     for place, text in enumerate(texts):
         for position, sentence in enumerate(sentences_of(text)):
-            if sentence not in seen and len(sentence) <= _MAX_SENTENCE_CHARS:
-                seen.add(sentence)
-                sentences.append(_Sentence(sentence, place, position, words.of(sentence)))
-    return sentences
+            if len(sentence) <= _MAX_SENTENCE_CHARS:
+                found.setdefault(sentence, (place, position))
+    bonuses = {sentence: _bonus(sentence) for sentence in found}
+    facts = _thinned([sentence for sentence in found if bonuses[sentence]], _MAX_READ)
+    rest = _thinned([sentence for sentence in found if not bonuses[sentence]], _MAX_READ - len(facts))
+    words, kept = Words(), {*facts, *rest}
+    return [
+        _Sentence(sentence, *place, bonuses[sentence], words.of(sentence))
+        for sentence, place in found.items()
+        if sentence in kept
+    ]
+
+
+def _thinned(sentences: list[str], most: int) -> list[str]:
+    """Take so many, spread evenly."""
+    num = len(sentences)
+    return sentences if num <= most else [sentences[index * num // most] for index in range(most)]
 
 
 def _preselected(sentences: list[_Sentence]) -> list[_Sentence]:
@@ -141,7 +157,7 @@ def _preselected(sentences: list[_Sentence]) -> list[_Sentence]:
     scores = [
         sum(map(weight.__getitem__, sentence.words)) / (1 + len(sentence.words))
         + 1 / (4 + 4 * sentence.position)
-        + _bonus(sentence.text)
+        + sentence.bonus
         for sentence in sentences
     ]
     best = sorted(range(num), key=lambda index: (-scores[index], index))[:MAX_SENTENCES]

@@ -42,8 +42,8 @@ class Archive:
         self._chunks: Sequence[tuple[int, Chunk]] = [
             (index, chunk) for index, (_, text) in enumerate(self._documents) for chunk in chunks_of(text, CHUNK_CHARS)
         ]
-        self._words = Words()
-        self._index = Bm25([self._words.of(chunk.text) for _, chunk in self._chunks])
+        words = Words()
+        self._index = Bm25([words.of(chunk.text) for _, chunk in self._chunks])
 
     def best(self, query: str, budget_tokens: int, count: Counter) -> list[Passage]:
         """Choose the passages that answer a question best, as many as the budget takes when they are `printed`.

@@ -70,7 +70,7 @@ async def test_policy_is_set_with_its_parameters(
         await dialog.get_by_label("Cut above").fill("0.4")
         await dialog.get_by_label("Tools left alone").fill("find, look up")
         await dialog.get_by_label("Summary", exact=True).select_option("off")
-        await axe(page)
+        await axe(page, within="dialog")
         assert await page.evaluate("document.documentElement.scrollWidth") <= NARROW
         await dialog.get_by_role("button", name="Audit for everybody").click()
         faults.allow("400 .Bad Request.")

@@ -94,7 +94,11 @@ async def test_old_uses_of_tools_are_cleared_for_one_that_asks(
     assert facts(sent_by(backend, tokenizer)) == [0, 1, 2, 3, 4]
     told = await ask(client, MESSAGES, body(used(5), context_management=clearing()))
     sent = sent_by(backend, tokenizer)
-    assert told["context_management"]["input_tokens"] == len(backend.requests[-1].token_ids)
+    context = told["context_management"]
+    assert context["input_tokens"] == len(backend.requests[-1].token_ids)
+    [edit] = context["applied_edits"]
+    assert edit["count"] == edit["cleared_tool_uses"] == 3
+    assert context["original_input_tokens"] - context["input_tokens"] == edit["cleared_input_tokens"] > 0
     assert facts(sent) == [3, 4]  # four are more than three, and the fifth came later
     assert sent.count("[The result of search is no longer here") == 3
     assert sent.count('{"at":') == 5
