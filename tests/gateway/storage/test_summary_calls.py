@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -53,13 +54,20 @@ class Chatting:
         raise AssertionError("never cut")
 
 
-@pytest.fixture
-async def gateway(open_gateway: OpenGateway, tokenizer: Tokenizer) -> AsyncIterator[Gateway]:
+@contextlib.asynccontextmanager
+async def opened(open_gateway: OpenGateway, tokenizer: Tokenizer) -> AsyncIterator[Gateway]:
+    """A gateway whose engine writes the summaries."""
     async with open_gateway() as gateway:
         gateway.backend.max_model_len = 1500
         gateway.backend.reply = [*tokenizer.encode(SAID).tolist(), EOS_ID]
         answer = await gateway.admin.put("/rules/context_policy", json={"mode": "on", "params": PARAMS})
         assert answer.status_code == 200, answer.text
+        yield gateway
+
+
+@pytest.fixture
+async def gateway(open_gateway: OpenGateway, tokenizer: Tokenizer) -> AsyncIterator[Gateway]:
+    async with opened(open_gateway, tokenizer) as gateway:
         yield gateway
 
 
