@@ -152,7 +152,7 @@ class Ingress:
         """Leave out what a client wants cleared, and say how many seconds it took."""
         if not wishes.is_asked:
             return Cleared(canonical.conversation), 0.0
-        clear = partial(wishes.clear, canonical.conversation, estimated_tokens)
+        clear = partial(wishes.clear, canonical.conversation, self._editor.count)
         return await self._threads.run(num_bytes, _timed, clear)
 
     async def _cut(self, asked: _Asked, canonical: Canonical, policy: ContextPolicy) -> PreparedPrompt:

@@ -59,12 +59,12 @@ class ContextEditor:
     """Safe to call from several threads.
 
     Args:
-        count: see `Counter`.
+        count: see `Counter`. Others who clear texts of a chat count with it, too.
         memory: of what was derived.
     """
 
     def __init__(self, count: Counter, memory: TurnMemory) -> None:
-        self._count = count
+        self.count = count
         self._memory = memory
         self._archives = Archives()
 
@@ -92,7 +92,7 @@ class ContextEditor:
             asked_for_summary(before, most_tokens),
             most_tokens,
             policy.summary_timeout_seconds,
-            check=lambda text, is_cut: usable_summary(text, is_cut=is_cut, most_tokens=most_tokens, count=self._count),
+            check=lambda text, is_cut: usable_summary(text, is_cut=is_cut, most_tokens=most_tokens, count=self.count),
             extract=partial(fitter.extract, plan, most_tokens),
             finish=finish,
         )
@@ -100,16 +100,16 @@ class ContextEditor:
     def _planned(
         self, conversation: Conversation, policy: ContextPolicy, room: int, scope: str
     ) -> tuple[Fitter, Plan, Callable[..., Fitted]]:
-        history = History(conversation, self._count, document_tokens=policy.document_tokens)
+        history = History(conversation, self.count, document_tokens=policy.document_tokens)
         planner = Planner(history, policy, room)
         beginnings, plans = Beginnings(conversation), PlanMemory(self._memory, scope)
         fitter = Fitter(
             history,
             planner,
             beginnings,
-            self._count,
-            find_archive=lambda key, texts: _Archive(self._archives.of(scope, key, texts), self._count),
-            summarize=lambda texts, budget: summarize(texts, budget, self._count),
+            self.count,
+            find_archive=lambda key, texts: _Archive(self._archives.of(scope, key, texts), self.count),
+            summarize=lambda texts, budget: summarize(texts, budget, self.count),
             texts=_Texts(self._memory, scope),
         )
         plan = planner.plan(plans.recall(history, planner, beginnings))
@@ -123,17 +123,17 @@ class ContextEditor:
 
     def refusal(self, error: ContextLengthError, fitted: Fitted) -> ContextLengthError:
         """Tell why a chat that was cut is still too long."""
-        return still_too_long(error, fitted, self._count)
+        return still_too_long(error, fitted, self.count)
 
     def audit(self, conversation: Conversation, policy: ContextPolicy, room: int) -> Fitted:
         """Plan what `edit` would leave out, and write no texts; they count with all that they may take."""
-        history = History(conversation, self._count, document_tokens=policy.document_tokens)
+        history = History(conversation, self.count, document_tokens=policy.document_tokens)
         planner = Planner(history, policy, room)
         fitter = Fitter(
             history,
             planner,
             Beginnings(conversation),
-            self._count,
+            self.count,
             find_archive=lambda *_: _NothingFound(),
             summarize=lambda *_: "",
             texts=_NothingKept(),
