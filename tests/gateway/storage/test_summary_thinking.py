@@ -44,6 +44,7 @@ async def gateway(open_gateway: OpenGateway, tokenizer: Tokenizer) -> AsyncItera
 async def test_thinking_is_off_where_the_chat_is_written_the_same(
     gateway: Gateway, tokenizer: Tokenizer, is_quiet: bool
 ) -> None:
+    gateway.backend.reply = [*tokenizer.encode(SAID).tolist(), EOS_ID]  # no other tokens than those of the text
     await Chatting(gateway).until_cut()
     previous, asking, _ = gateway.backend.requests[-3:]
     assert asking.token_ids[: len(previous.token_ids)].tolist() == previous.token_ids.tolist()
