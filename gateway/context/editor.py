@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from gateway.context.archives import Archives
 from gateway.context.beginnings import Beginnings
+from gateway.context.counts import remembering
 from gateway.context.extract import summarize
 from gateway.context.fitting import Archive, Fitted, Fitter
 from gateway.context.history import History
@@ -71,36 +72,40 @@ class ContextEditor:
             room: see `room_of`.
             scope: whose it is.
         """
-        history = History(conversation, self._count, document_tokens=policy.document_tokens)
-        planner = Planner(history, policy, room)
-        beginnings, plans = Beginnings(conversation), PlanMemory(self._memory, scope)
+        count = remembering(self._count, self._memory, scope)
+        history = History(conversation, count, document_tokens=policy.document_tokens)
+        planner, beginnings = Planner(history, policy, room), Beginnings(conversation)
+        plans = PlanMemory(self._memory, scope)
         fitter = Fitter(
             history,
             planner,
             beginnings,
-            self._count,
-            find_archive=lambda key, texts: _Archive(self._archives.of(scope, key, texts), self._count),
-            summarize=lambda texts, budget: summarize(texts, budget, self._count),
+            count,
+            find_archive=lambda key, texts: _Archive(self._archives.of(scope, key, texts), count),
+            summarize=lambda texts, budget: summarize(texts, budget, count),
             texts=_Texts(self._memory, scope),
         )
         fitted = fitter.fit(planner.plan(plans.recall(history, planner, beginnings)))
         plans.keep(history, planner, beginnings, fitted.plan)
         return fitted
 
-    def audit(self, conversation: Conversation, policy: ContextPolicy, room: int) -> Fitted:
+    def audit(self, conversation: Conversation, policy: ContextPolicy, room: int, scope: str) -> Fitted:
         """Plan what `edit` would leave out, and write no texts; they count with all that they may take."""
-        history = History(conversation, self._count, document_tokens=policy.document_tokens)
-        planner = Planner(history, policy, room)
+        count = remembering(self._count, self._memory, scope)
+        history = History(conversation, count, document_tokens=policy.document_tokens)
+        planner, beginnings = Planner(history, policy, room), Beginnings(conversation)
+        plans = PlanMemory(self._memory, scope)
         fitter = Fitter(
             history,
             planner,
-            Beginnings(conversation),
-            self._count,
+            beginnings,
+            count,
             find_archive=lambda *_: _NothingFound(),
             summarize=lambda *_: "",
             texts=_NothingKept(),
         )
-        fitted = fitter.fit(planner.plan())
+        fitted = fitter.fit(planner.plan(plans.recall(history, planner, beginnings)))
+        plans.keep(history, planner, beginnings, fitted.plan)
         return replace(fitted, tokens_after=min(fitted.tokens_before, planner.size(fitted.plan)))
 
 

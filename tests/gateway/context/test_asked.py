@@ -206,12 +206,12 @@ async def test_compaction_cuts_above_its_threshold(client: httpx.AsyncClient, ba
     backend.max_model_len = 16_384
     short = [*LONG[:8], INPUT[-1]]
     sizes = []
-    for wanted in ({}, {"compact_threshold": None}, {"compact_threshold": 1500}, {"compact_threshold": 1000}):
+    for wanted in ({}, {"compact_threshold": None}, {"compact_threshold": 5000}, {"compact_threshold": 2500}):
         entries = [{"type": "compaction", **wanted}] if wanted else []
         await ask(client, RESPONSES, {"model": "tiny", "input": short, "context_management": entries})
         sizes.append(len(backend.requests[-1].token_ids))
     assert sizes[0] == sizes[1] > sizes[2] > sizes[3]
-    compact = {"type": "compact_20260112", "trigger": {"type": "input_tokens", "value": 1500}}
+    compact = {"type": "compact_20260112", "trigger": {"type": "input_tokens", "value": 5000}}
     await ask(client, MESSAGES, body(short, context_management={"edits": [compact]}))
     assert len(backend.requests[-1].token_ids) == sizes[2]
 
