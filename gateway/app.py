@@ -65,6 +65,7 @@ from gateway.settings import Settings
 from gateway.storage.limit_settings import LimitSettings
 from gateway.storage.rule_settings import RuleSettings
 from gateway.storage.store import Store
+from gateway.summary_calls import SummaryCalls
 from gateway.template import ChatTemplate
 from gateway.template_check import check_template, log_verdict
 from gateway.threads import PromptThreads
@@ -139,8 +140,18 @@ def create_app(
         reasoning=settings.reasoning,
     )
     memory = TurnMemory(max_bytes=settings.turn_memory)
-    editor = ContextEditor(TokenCounter(tokenizer.encode_all), memory)
-    ingress = Ingress(modes, renderer, hasher, threads, prompts.registry if prompts else None, memory, form, editor)
+    count = TokenCounter(tokenizer.encode_all)
+    ingress = Ingress(
+        modes,
+        renderer,
+        hasher,
+        threads,
+        prompts.registry if prompts else None,
+        memory,
+        form,
+        ContextEditor(count, memory),
+        SummaryCalls(backend, tokenizer, memory, metrics),
+    )
     losses = Losses(store.minutes if store else None)
     accounting = Accounting(
         ingress.hash_prompt, special_ids=tokenizer.special_ids, sampling=settings.accounting_sampling, losses=losses
@@ -203,7 +214,7 @@ def create_app(
         modes=modes,
         template=verdict,
         accounting=accounting,
-        dry_run=DryRun(modes, renderer, lambda: prompts.registry.registered if prompts else RegisteredPrompts()),
+        dry_run=DryRun(modes, renderer, lambda: prompts.registry.registered if prompts else RegisteredPrompts(), count),
         reports=MissReports(backend, records, tokenizer, modes, shows_content=settings.store_content),
         records=records,
         limiter=limiter,

@@ -33,7 +33,7 @@ class Canonical:
         return self.origin.normalized.conversation
 
     def sent_as(self, sent: Conversation) -> Canonical:
-        """Send a form with less in it instead. The answer is remembered at the place where the client will send it again.
+        """Send another form of it instead. The answer is remembered at the place where the client will send it again.
 
         What rules saved cannot be told any more: the forms that are compared are not those that were sent.
         """

@@ -18,7 +18,7 @@ from gateway.errors import InvalidRequestError
 from gateway.tools import definitions
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
-MAX_MESSAGES = 8192
+MAX_MESSAGES = 32_768
 MAX_PARTS = 1024
 MAX_TOOLS = 1024
 MAX_TOOL_CALLS = 256

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 import orjson
 
-from gateway import messages_content, responses_content
+from gateway import checks, messages_content, messages_context, responses_content, responses_context
 from gateway.auth import Identity
 from gateway.backends.base import ModelInfo
-from gateway.chat_request import conversation_of
+from gateway.chat_request import MAX_LENGTH, conversation_of
+from gateway.context.asked import ContextAsked
+from gateway.context.rule import NAME as CONTEXT_POLICY
+from gateway.context.units import Counter
+from gateway.context_trial import Asked, Trial, try_context
 from gateway.conversation import Conversation, body_of
 from gateway.errors import ContextLengthError, InvalidRequestError, NotFoundError, shown
 from gateway.normalize.changes import changed_regions
@@ -28,22 +33,30 @@ from gateway.prompts.registered import RegisteredPrompts
 from gateway.rendering import PromptRenderer
 from prefixcache.hashing import namespace
 
+Json = dict[str, Any]
+
 
 class _Form(NamedTuple):
     """A form of bodies."""
 
     route: str
     read: Callable[[Mapping[str, Any]], Conversation]
+    read_wishes: Callable[[Json], ContextAsked] = lambda _: ContextAsked()
+    """About the context of the chat."""
+    max_tokens: tuple[str, ...] = ()
+    """Fields for the tokens that an answer must have room for; the first that is there counts."""
 
 
 FORMS: Mapping[str, _Form] = {
-    "chat.completions": _Form("/v1/chat/completions", conversation_of),
-    "messages": _Form("/v1/messages", messages_content.read_conversation),
-    "responses": _Form("/v1/responses", responses_content.read_conversation),
+    "chat.completions": _Form(
+        "/v1/chat/completions", conversation_of, max_tokens=("max_completion_tokens", "max_tokens")
+    ),
+    "messages": _Form("/v1/messages", messages_content.read_conversation, messages_context.asked_context),
+    "responses": _Form(
+        "/v1/responses", responses_content.read_conversation, responses_context.asked_context, ("max_output_tokens",)
+    ),
 }
 """By the name of the endpoint."""
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +83,7 @@ class DryRun:
         modes: the rules.
         renderer: None: there is no template, and so no tokens.
         registered: gives the documents that bodies may refer to; None: those are the upstream's to know.
+        count: tells how long texts are; None: what is left out of a chat is the upstream's to say.
     """
 
     def __init__(
@@ -77,10 +91,12 @@ class DryRun:
         modes: RuleModes,
         renderer: PromptRenderer | None,
         registered: Callable[[], RegisteredPrompts] | None = None,
+        count: Counter | None = None,
     ) -> None:
         self._modes = modes
         self._renderer = renderer
         self._registered = registered
+        self._count = count
 
     def run(self, request: DryRunRequest, model: ModelInfo) -> Json:
         """Try one body.
@@ -105,30 +121,46 @@ class DryRun:
         remember_history(earlier, rules, memory=memory, scope=scope)
         raw = documented.conversation
         canonical = rules.normalize(raw, Context(scope, Recollection(memory, scope))).conversation
-        rendered = self._rendered(canonical, model)
+        trial = self._tried(canonical, rules, request.body, form, model)
+        canonical, rendered, context = trial.conversation, trial.rendered, trial.report
         report = self._report(rules, raw, Context(scope, Recollection(memory, scope)))
         could_move = _could_move(canonical, rendered)
         for rule in report:
             if rule["name"] == "relocate_volatile" and could_move is not None:
                 rule["detail"] = "; ".join(filter(None, [rule["detail"], could_move]))
+            if rule["name"] == CONTEXT_POLICY and context is not None and context.edits:
+                rule |= {"fired": True, "detail": context.in_words()}
         return {
             "canonical": body_of(canonical),
             **rendered,
             "rules": report,
+            "context_management": None if context is None else context.recorded(),
             "documents": documented.shown(),
             "scope": _namespace(canonical, scope, model),
         }
 
     def _read(self, name: str, body: Json, form: _Form, tenant: str) -> Documented:
         """Check a body, and put in what it refers to; an error names the field inside it."""
-        try:
+        with _inside(name):
             conversation = form.read({field: value for field, value in body.items() if value is not None})
             if self._registered is None:
                 return Documented(conversation)
             documented = with_documents(conversation, self._registered(), tenant)
-        except (InvalidRequestError, NotFoundError) as error:
-            raise type(error)(f"{name}.{error}", param=f"{name}.{error.param}") from error
         return documented if self._renderer is None else documented.fitted(self._renderer)
+
+    def _tried(self, canonical: Conversation, rules: RuleSet, body: Json, form: _Form, model: ModelInfo) -> Trial:
+        """Give what would be sent."""
+
+        def render(conversation: Conversation) -> Json:
+            return self._rendered(conversation, model)
+
+        if self._count is None:
+            return Trial(canonical, render(canonical))
+        with _inside("body"):
+            fields = {name: value for name, value in body.items() if value is not None}
+            max_tokens = next((_number(name, fields[name]) for name in form.max_tokens if name in fields), None)
+            asked = Asked(form.read_wishes(fields), model.max_model_len, max_tokens)
+        return try_context(canonical, rules, asked, render, self._count)
 
     def _rendered(self, canonical: Conversation, model: ModelInfo) -> Json:
         if self._renderer is None:
@@ -156,6 +188,19 @@ class DryRun:
             }
             for rule in self._modes.registry.rules
         ]
+
+
+@contextmanager
+def _inside(name: str) -> Iterator[None]:
+    """Let errors name the field inside a body."""
+    try:
+        yield
+    except (InvalidRequestError, NotFoundError) as error:
+        raise type(error)(f"{name}.{error}", param=f"{name}.{error.param}") from error
+
+
+def _number(name: str, value: object) -> int:
+    return checks.integer(name, value, low=0, high=MAX_LENGTH)
 
 
 def _could_move(canonical: Conversation, rendered: Json) -> str | None:

@@ -6,7 +6,7 @@ Pure but for the clock that a template may read; long prompts take the same way 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -22,8 +22,10 @@ from gateway.context.clearing import Cleared
 from gateway.context.editor import ContextEditor, room_of, rooms_of
 from gateway.context.estimate import estimated_tokens
 from gateway.context.policy import ContextPolicy
+from gateway.context.refusal import could_be_cut
 from gateway.context.report import ContextReport
 from gateway.context.rule import context_policy_in
+from gateway.context.summary import Lacks, Summary
 from gateway.conversation import Conversation
 from gateway.errors import ContextLengthError, InvalidRequestError
 from gateway.normalize.memory import TurnMemory
@@ -39,6 +41,7 @@ from gateway.prompts.registered import RegisteredPrompts, RegisteredVersion
 from gateway.prompts.registry import PromptRegistry
 from gateway.rendering import PromptRenderer, RenderedPrompt, WrittenPrompt
 from gateway.retention_hints import retained_of
+from gateway.summary_calls import SummaryCalls
 from gateway.threads import PromptThreads
 from gateway.tokenizer import TokenArray
 from gateway.tools.reading import AnswerForm
@@ -79,6 +82,7 @@ class Ingress:
         memory: TurnMemory | None = None,
         form: AnswerForm = AnswerForm(),  # noqa: B008 -- frozen
         editor: ContextEditor | None = None,
+        summaries: SummaryCalls | None = None,
     ) -> None:
         self._modes = modes
         self._renderer = renderer
@@ -88,6 +92,7 @@ class Ingress:
         self._memory = memory or TurnMemory()
         self._form = form
         self._editor = editor or ContextEditor(estimated_tokens, self._memory)
+        self._summaries = summaries
 
     async def prepare(
         self, request_id: str, chat: ChatRequest, *, route: str, identity: Identity, model: ModelInfo
@@ -132,7 +137,10 @@ class Ingress:
         if (policy := wishes.policy_in(rules)) is not None:
             made = await self._cut(asked, sent, policy)
         else:
-            made = await self._made(asked, sent)
+            try:
+                made = await self._made(asked, sent)
+            except ContextLengthError as error:
+                raise could_be_cut(error) from error
         if wishes.is_asked:
             report = made.context or ContextReport.of_whole(len(made.request.token_ids))
             return replace(made, context=report.behind(cleared, seconds))
@@ -144,25 +152,44 @@ class Ingress:
         """Leave out what a client wants cleared, and say how many seconds it took."""
         if not wishes.is_asked:
             return Cleared(canonical.conversation), 0.0
-        clear = partial(wishes.clear, canonical.conversation, estimated_tokens)
+        clear = partial(wishes.clear, canonical.conversation, self._editor.count)
         return await self._threads.run(num_bytes, _timed, clear)
 
     async def _cut(self, asked: _Asked, canonical: Canonical, policy: ContextPolicy) -> PreparedPrompt:
         """Prepare what the policy leaves of a chat; where tokens were estimated too low, once more in less room."""
-        seconds = 0.0
+        seconds, num_summary_tokens = 0.0, 0
+        begin = self._editor.edit if self._summaries is None else self._editor.begin
         for room, is_last in rooms_of(asked.model.max_model_len, asked.chat.reserved_tokens):
-            edit = partial(self._editor.edit, canonical.conversation, policy, room, asked.identity.scope)
-            fitted, took = await self._threads.run(asked.num_bytes, _timed, edit, num_new_chars=asked.num_bytes)
+            edit = partial(begin, canonical.conversation, policy, room, asked.identity.scope)
+            begun, took = await self._threads.run(asked.num_bytes, _timed, edit, num_new_chars=asked.num_bytes)
             seconds += took
+            if isinstance(begun, Lacks):
+                summary, num_used = await self._summarized(asked, canonical, begun)
+                num_summary_tokens += num_used
+                fitted, took = await self._threads.run(asked.num_bytes, _timed, partial(begun.finish, summary))
+                seconds += took
+            else:
+                fitted = begun
             try:
                 made = await self._made(asked, canonical.sent_as(fitted.conversation))
-            except ContextLengthError:
+            except ContextLengthError as error:
                 if is_last:
-                    raise
+                    raise self._editor.refusal(error, fitted) from error
             else:
                 num_tokens = len(made.request.token_ids)
-                return replace(made, context=ContextReport.of(Mode.ON, fitted, num_tokens, seconds))
+                report = ContextReport.of(Mode.ON, fitted, num_tokens, seconds)
+                return replace(made, context=report, num_summary_tokens=num_summary_tokens)
         raise AssertionError("unreachable")
+
+    async def _summarized(self, asked: _Asked, canonical: Canonical, lacks: Lacks) -> tuple[Summary, int]:
+        """Let the model write what a chat lacks; tell how many tokens that took."""
+        assert self._summaries is not None, "else nothing is lacking"
+
+        def prepare(chat: ChatRequest) -> Awaitable[PreparedPrompt]:
+            between = replace(asked, request_id=f"{asked.request_id}-summary", chat=chat)
+            return self._made(between, canonical.sent_as(chat.conversation))
+
+        return await self._summaries.write(lacks, asked.chat, prepare)
 
     async def _audited(
         self, asked: _Asked, canonical: Canonical, policy: ContextPolicy, made: PreparedPrompt

@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 
 from gateway.backends.base import Admission, BackendSnapshot
 from gateway.context.metrics import ContextMetrics
+from gateway.context.summary_metrics import SummaryMetrics
 from gateway.first_tokens import FIRST_TOKEN_SECONDS, HIT, MISS, cache_label
 from gateway.histogram import Histogram, LabelledHistogram
 from gateway.limits.limits import LIMIT_NAMES
@@ -110,7 +111,9 @@ class GatewayMetrics:
         )
         for name in LIMIT_NAMES:
             self._limited_requests.labels(name)  # 0, until there is one
-        self.context = ContextMetrics(registry if has_engine else CollectorRegistry())
+        context_registry = registry if has_engine else CollectorRegistry()
+        self.context = ContextMetrics(context_registry)
+        self.summaries = SummaryMetrics(context_registry)
         self._engine = _EngineCollector()
         registry.register(self._engine)
 

@@ -68,6 +68,7 @@ def _show(answer: Json) -> None:
         {
             "canonical": answer["canonical"],
             "num_tokens": None if token_ids is None else len(token_ids),
+            "context_management": answer["context_management"],
             "render_error": answer["render_error"],
             "scope": answer["scope"],
         }

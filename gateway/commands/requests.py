@@ -30,6 +30,7 @@ _COLUMNS = (
     "model",
     "status",
     "num_prompt_tokens",
+    "context_management.original_input_tokens",
     "num_cached_tokens",
     "num_output_tokens",
     "total_seconds",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from gateway.context.archives import Archives
+from gateway.context.asking import asked_for_summary, usable_summary
 from gateway.context.beginnings import Beginnings
 from gateway.context.counts import remembering
 from gateway.context.extract import summarize
@@ -13,11 +16,14 @@ from gateway.context.fitting import Archive, Fitted, Fitter
 from gateway.context.history import History
 from gateway.context.passages import Archive as PassageArchive
 from gateway.context.passages import printed
-from gateway.context.plan import Planner
+from gateway.context.plan import Plan, Planner
 from gateway.context.plan_memory import PlanMemory
 from gateway.context.policy import ContextPolicy
+from gateway.context.refusal import still_too_long
+from gateway.context.summary import Lacks, Summary
 from gateway.context.units import Counter
 from gateway.conversation import Conversation
+from gateway.errors import ContextLengthError
 from gateway.normalize.memory import TurnMemory
 
 DEFAULT_ANSWER_TOKENS = 1024
@@ -54,17 +60,17 @@ class ContextEditor:
     """Safe to call from several threads.
 
     Args:
-        count: see `Counter`.
+        count: see `Counter`. Others who clear texts of a chat count with it, too.
         memory: of what was derived.
     """
 
     def __init__(self, count: Counter, memory: TurnMemory) -> None:
-        self._count = count
+        self.count = count
         self._memory = memory
         self._archives = Archives()
 
     def edit(self, conversation: Conversation, policy: ContextPolicy, room: int, scope: str) -> Fitted:
-        """Cut a chat where it is too long.
+        """Cut a chat where it is too long; quotes stand in for a summary that the model has yet to write.
 
         Args:
             conversation: in canonical form.
@@ -72,7 +78,30 @@ class ContextEditor:
             room: see `room_of`.
             scope: whose it is.
         """
-        count = remembering(self._count, self._memory, scope)
+        _, _, finish = self._planned(conversation, policy, room, scope)
+        return finish()
+
+    def begin(self, conversation: Conversation, policy: ContextPolicy, room: int, scope: str) -> Fitted | Lacks:
+        """Do as `edit` does, but stop where the model is to write a summary first."""
+        fitter, plan, finish = self._planned(conversation, policy, room, scope)
+        if policy.summary != "model" or not fitter.lacks_summary(plan) or not (before := fitter.before_cut(plan)):
+            return finish()
+        most_tokens = fitter.summary_tokens(plan)
+        return Lacks(
+            scope,
+            fitter.summary_key(plan),
+            asked_for_summary(before, most_tokens),
+            most_tokens,
+            policy.summary_timeout_seconds,
+            check=lambda text, is_cut: usable_summary(text, is_cut=is_cut, most_tokens=most_tokens, count=self.count),
+            extract=partial(fitter.extract, plan, most_tokens),
+            finish=finish,
+        )
+
+    def _planned(
+        self, conversation: Conversation, policy: ContextPolicy, room: int, scope: str
+    ) -> tuple[Fitter, Plan, Callable[..., Fitted]]:
+        count = remembering(self.count, self._memory, scope)
         history = History(conversation, count, document_tokens=policy.document_tokens)
         planner, beginnings = Planner(history, policy, room), Beginnings(conversation)
         plans = PlanMemory(self._memory, scope)
@@ -85,13 +114,22 @@ class ContextEditor:
             summarize=lambda texts, budget: summarize(texts, budget, count),
             texts=_Texts(self._memory, scope),
         )
-        fitted = fitter.fit(planner.plan(plans.recall(history, planner, beginnings)))
-        plans.keep(history, planner, beginnings, fitted.plan)
-        return fitted
+        plan = planner.plan(plans.recall(history, planner, beginnings))
+
+        def finish(summary: Summary | None = None) -> Fitted:
+            fitted = fitter.fit(plan, summary)
+            plans.keep(history, planner, beginnings, plan)
+            return fitted
+
+        return fitter, plan, finish
+
+    def refusal(self, error: ContextLengthError, fitted: Fitted) -> ContextLengthError:
+        """Tell why a chat that was cut is still too long."""
+        return still_too_long(error, fitted, self.count)
 
     def audit(self, conversation: Conversation, policy: ContextPolicy, room: int, scope: str) -> Fitted:
         """Plan what `edit` would leave out, and write no texts; they count with all that they may take."""
-        count = remembering(self._count, self._memory, scope)
+        count = remembering(self.count, self._memory, scope)
         history = History(conversation, count, document_tokens=policy.document_tokens)
         planner, beginnings = Planner(history, policy, room), Beginnings(conversation)
         plans = PlanMemory(self._memory, scope)
@@ -124,10 +162,10 @@ class _NothingFound(Archive):
 
 
 class _NothingKept:
-    def find(self, key: bytes) -> str | None:  # noqa: ARG002 -- of any
-        return None
+    def find(self, key: bytes) -> None:
+        pass
 
-    def keep(self, key: bytes, text: str) -> None:
+    def keep(self, key: bytes, value: str | Summary) -> None:
         pass
 
 
@@ -136,9 +174,8 @@ class _Texts:
         self._memory = memory
         self._scope = scope
 
-    def find(self, key: bytes) -> str | None:
-        found: str | None = self._memory.find(self._scope, key)
-        return found
+    def find(self, key: bytes) -> Any:
+        return self._memory.find(self._scope, key)
 
-    def keep(self, key: bytes, text: str) -> None:
-        self._memory.keep(self._scope, key, text)
+    def keep(self, key: bytes, value: str | Summary) -> None:
+        self._memory.keep(self._scope, key, value)

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from gateway.context.history import MESSAGE_TOKENS, Document, History, Place
 from gateway.context.placeholders import cleared_result, stub, summary_block
 from gateway.context.plan import Plan, Planner
+from gateway.context.summary import Summary
 from gateway.context.units import Counter, Unit
 from gateway.conversation import Content, Conversation, Message, map_texts, text_part, texts_of
 
@@ -32,14 +33,14 @@ Summarize = Callable[[Sequence[str], int], str]
 
 
 class Texts(Protocol):
-    """What was derived before, by what it follows from."""
+    """What was derived before, by what it follows from: passages are texts, summaries say who wrote them."""
 
-    def find(self, key: bytes) -> str | None:
-        """Return a text; None: it was not kept, or is forgotten."""
+    def find(self, key: bytes) -> Any:
+        """Return what was kept; None: nothing was, or it is forgotten."""
         ...
 
-    def keep(self, key: bytes, text: str) -> None:
-        """Remember a text."""
+    def keep(self, key: bytes, value: str | Summary) -> None:
+        """Remember it."""
         ...
 
 
@@ -103,38 +104,84 @@ class Fitter:
         self._summarize = summarize
         self._texts = texts
 
-    def fit(self, plan: Plan) -> Fitted:
-        """Make what is sent of a history that is planned to its end: what is quoted takes no more than was left out."""
+    def fit(self, plan: Plan, summary: Summary | None = None) -> Fitted:
+        """Make what is sent of a history that is planned to its end: what is quoted takes no more than was left out.
+
+        The summary of the last cut is found or made where none is given.
+        """
         history = self._history
         before = plan.num_tokens
         if not plan.leaves_out:
             return Fitted(history.conversation, plan, (), before, before, is_new_cut=False)
-        units = [] if plan.pinned is None else [history.units[plan.pinned]]
-        units += history.units[plan.num_away : plan.num_units]
-        sent = {index: message for unit in units for index, message in enumerate(unit.messages, unit.start)}
-        edits = [self._clear(plan, sent), self._stub(plan, sent)]
-        num_away, away_tokens = self._size_away(plan)
-        freed = sum(edit.cleared_tokens for edit in edits) + away_tokens
-        is_turn = next(iter(sent.values())).role != "user"  # else a part of one, for templates want roles to alternate
-        summary, summary_cost = self._summary(plan, freed - is_turn * MESSAGE_TOKENS)
-        summary_cost += MESSAGE_TOKENS if summary and is_turn else 0
-        passages, passages_cost = self._passages(plan, units, freed - summary_cost)
+        sent, edits, freed = self._shortened(plan)
+        is_turn = _is_summary_a_turn(sent)
+        summary = summary or self._summary(plan, freed - is_turn * MESSAGE_TOKENS)
+        block = summary_block(summary.text) if summary.text else ""
+        summary_cost = self._cost(block) + is_turn * MESSAGE_TOKENS if block else 0
+        if summary_cost > freed:
+            block, summary_cost = "", 0
+        passages, passages_cost = self._passages(plan, freed - summary_cost)
         for index, text in passages.items():
             sent[index] = _begun_with(text, sent[index])
         messages = list(sent.values())
-        if summary and is_turn:
-            messages.insert(0, Message("user", summary))
-        elif summary:
-            messages[0] = _begun_with(summary, messages[0])
+        if block and is_turn:
+            messages.insert(0, Message("user", block))
+        elif block:
+            messages[0] = _begun_with(block, messages[0])
         conversation = replace(history.conversation, messages=(*history.messages[: history.num_head], *messages))
+        num_away, away_tokens = self._size_away(plan)
         edits += [
-            Edit("summarize", num_away, away_tokens - summary_cost),
+            Edit("summarize", num_away, away_tokens - summary_cost, summary.detail if block else {}),
             Edit("passages", len(passages), -passages_cost),
         ]
         after = before - sum(edit.cleared_tokens for edit in edits)
         is_new = plan.cut_at == plan.num_units
         made = tuple(edit for edit in edits if edit.number)
         return Fitted(conversation, plan, made, before, after, is_new_cut=is_new)
+
+    def before_cut(self, plan: Plan) -> Conversation | None:
+        """Give the chat as it was sent before the last cut, up to the last answer; None: there was none."""
+        before = self._planner.before_cut(plan)
+        if before.num_units <= before.num_away:
+            return None
+        if before.leaves_out:
+            return self.fit(before).conversation
+        return replace(
+            self._history.conversation, messages=self._history.messages[: self._history.borders[before.num_units]]
+        )
+
+    def lacks_summary(self, plan: Plan) -> bool:
+        """Whether a summary of the last cut is wanted and is not remembered."""
+        return self.summary_tokens(plan) > 0 and self._texts.find(self.summary_key(plan)) is None
+
+    def summary_key(self, plan: Plan) -> bytes:
+        """Name the summary of the last cut; who is to write it is part of the policy, and so of the name."""
+        return b"summary" + self._key(plan)
+
+    def summary_tokens(self, plan: Plan) -> int:
+        """Tell how long the summary of the last cut may be."""
+        if not plan.num_away:
+            return 0
+        sent, _, freed = self._shortened(plan)
+        return self._summary_tokens(plan, freed - _is_summary_a_turn(sent) * MESSAGE_TOKENS)
+
+    def extract(self, plan: Plan, budget: int) -> str:
+        """Quote what says most of the turns that are put away."""
+        away = [text for index in self._away(plan) for text in texts_of(self._history.messages[index].content)]
+        return self._summarize(away, budget)
+
+    def _shortened(self, plan: Plan) -> tuple[dict[int, Message], list[Edit], int]:
+        """Give what is sent without results and documents, by message, the edits, and the tokens that all of it frees."""
+        sent = {index: message for unit in self._units(plan) for index, message in enumerate(unit.messages, unit.start)}
+        edits = [self._clear(plan, sent), self._stub(plan, sent)]
+        _, away_tokens = self._size_away(plan)
+        return sent, edits, sum(edit.cleared_tokens for edit in edits) + away_tokens
+
+    def _units(self, plan: Plan) -> Sequence[Unit]:
+        """Give those that are sent."""
+        units = self._history.units
+        pinned = [] if plan.pinned is None else [units[plan.pinned]]
+        return [*pinned, *units[plan.num_away : plan.num_units]]
 
     def _clear(self, plan: Plan, sent: dict[int, Message]) -> Edit:
         number = freed = 0
@@ -167,7 +214,7 @@ class Fitter:
     def _stubbed(self, plan: Plan, index: int) -> list[Document]:
         return [document for document in self._history.documents_of(index) if document.place in plan.stubbed]
 
-    def _passages(self, plan: Plan, units: Sequence[Unit], room: int) -> tuple[dict[int, str], int]:
+    def _passages(self, plan: Plan, room: int) -> tuple[dict[int, str], int]:
         """Find, for each question since the last cut, what of the archive it needs; by message. And what they cost.
 
         Questions behind take what those before them left: so those are the same in every request.
@@ -175,7 +222,7 @@ class Fitter:
         found: dict[int, str] = {}
         archive: Archive | None = None
         left = room
-        for unit in units:
+        for unit in self._units(plan):
             if not unit.is_of_user or unit.start < self._history.units[plan.question].start:
                 continue
             key = b"passages" + self._key(plan) + self._digests[unit.start - self._history.num_head + 1]
@@ -197,20 +244,21 @@ class Fitter:
             texts[document.place.text] = f"{text[: document.start]}\n{text[document.stop :]}"
         return "\n".join(texts)
 
-    def _summary(self, plan: Plan, room: int) -> tuple[str, int]:
-        """Write what stands in the place of the turns that are put away, and tell what it costs; empty: nothing does."""
-        budget = min(self._planner.summary_tokens, room - self._cost(summary_block("")))
-        if not plan.num_away or budget <= 0:
-            return "", 0
-        key = b"summary" + self._key(plan)
-        text = self._texts.find(key)
-        if text is None:
-            away = [text for index in self._away(plan) for text in texts_of(self._history.messages[index].content)]
-            text = self._summarize(away, budget)
-            self._texts.keep(key, text)
-        block = summary_block(text)
-        cost = self._cost(block)
-        return (block, cost) if text and cost <= room else ("", 0)
+    def _summary(self, plan: Plan, room: int) -> Summary:
+        """Find or write what stands in the place of the turns that are put away; empty: nothing does."""
+        budget = self._summary_tokens(plan, room)
+        if budget <= 0:
+            return Summary("")
+        key = self.summary_key(plan)
+        summary: Summary | None = self._texts.find(key)
+        if summary is None:
+            summary = Summary(self.extract(plan, budget))
+            if not self._planner.is_summary_by_model:  # else this one only stands in, until the model is asked
+                self._texts.keep(key, summary)
+        return summary
+
+    def _summary_tokens(self, plan: Plan, room: int) -> int:
+        return min(self._planner.summary_tokens, room - self._cost(summary_block(""))) if plan.num_away else 0
 
     def _cost(self, block: str) -> int:
         """Count what a text takes in front of another."""
@@ -248,6 +296,11 @@ class Fitter:
                     for entry in self._stubbed(plan, index)
                 ]
         return found
+
+
+def _is_summary_a_turn(sent: Mapping[int, Message]) -> bool:
+    """Whether it is a turn of its own, or a part of the first one that is sent: templates want roles to alternate."""
+    return next(iter(sent.values())).role != "user"
 
 
 def _with_one_text(content: Content, text: str) -> Content:

@@ -12,7 +12,6 @@ _EDIT_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0,
 _MODES = (Mode.ON.value, Mode.AUDIT.value)
 CLEARING = ("clear_tool_results", "stub_documents", "compress_tool_results", "summarize")
 """Kinds of edits that leave something out."""
-_FALLBACKS = ("timed_out", "failed")
 
 
 class ContextMetrics:
@@ -35,9 +34,6 @@ class ContextMetrics:
         self.added_tokens = counter(
             "added_tokens", "Tokens of summaries, passages and marks in their place, by estimate", "mode"
         )
-        self._fallbacks = counter(
-            "summary_fallbacks", "Summaries that the model was asked for and did not write", "reason"
-        )
         self._seconds = Histogram(
             "prefixgate_context_edit_seconds",
             "For what the context policy does to a chat, or would have done",
@@ -49,8 +45,6 @@ class ContextMetrics:
                 one.labels(mode)
             for kind in CLEARING:
                 self.cleared_tokens.labels(mode, kind)
-        for reason in _FALLBACKS:
-            self._fallbacks.labels(reason)
 
     def count(self, report: ContextReport) -> None:
         """Count one request."""
@@ -67,6 +61,4 @@ class ContextMetrics:
             if edit.kind in CLEARING and edit.cleared_tokens > 0:
                 cleared += edit.cleared_tokens
                 self.cleared_tokens.labels(mode, edit.kind).inc(edit.cleared_tokens)
-            if reason := edit.detail.get("fallback"):
-                self._fallbacks.labels(reason).inc()
         self.added_tokens.labels(mode).inc(max(0, cleared - report.cleared_tokens))

@@ -68,18 +68,20 @@ class Planner:
         self.passage_tokens = int(policy.passage_share * self._low)
         """For each user's turn behind a cut."""
         self.summary_tokens = 0 if policy.summary == "off" else int(policy.summary_share * self._low)
+        self.is_summary_by_model = policy.summary == "model"
         self._looked_at, self._long = range(0), list[int]()  # messages, and those of them with documents
         self.fingerprint = blake2b(repr((policy, room)).encode(), digest_size=16).digest()
         """Of all that a plan follows from beside the history."""
 
-    def plan(self, start: Plan = Plan()) -> Plan:
-        """Go through the history, from what is planned already to its end."""
+    def plan(self, start: Plan = Plan(), stop: int | None = None) -> Plan:
+        """Go through the history, from what is planned already to its end, or so many units."""
         history, units, plan = self._history, self._history.units, start
+        stop = len(units) if stop is None else stop
         came, sent = plan.num_tokens, plan.num_sent_tokens
         if not plan.num_units:
             came = sent = history.head_tokens
         passages = self._passages_size(plan)
-        for index in range(start.num_units, len(units)):
+        for index in range(start.num_units, stop):
             size = self._size_as_it_came(index)
             came, sent = came + size, sent + size
             if plan.leaves_out and self._history.is_of_user(index):
@@ -87,7 +89,13 @@ class Planner:
             if sent + passages > self._high and is_request_point(units, index):
                 plan = self._cut(replace(plan, num_units=index + 1, num_sent_tokens=sent))
                 sent, passages = plan.num_sent_tokens, self._passages_size(plan)
-        return replace(plan, num_units=len(units), num_tokens=came, num_sent_tokens=sent)
+        return replace(plan, num_units=stop, num_tokens=came, num_sent_tokens=sent)
+
+    def before_cut(self, plan: Plan) -> Plan:
+        """Plan as it was before the last cut, up to the last answer: what was sent and said, and is likely cached."""
+        units = self._history.units
+        num_units = next((num for num in range(plan.cut_at - 1, 0, -1) if not units[num - 1].is_of_user), 0)
+        return replace(self.plan(stop=plan.cut_at - 1), num_units=num_units)
 
     def size(self, plan: Plan) -> int:
         """Estimate the tokens of what is sent, with the most that passages may take."""

@@ -38,6 +38,8 @@ class ContextPolicy:
     """Who writes what stands in the place of older turns."""
     summary_share: float = 0.1
     """Share of the low watermark that a summary may take."""
+    summary_timeout_seconds: float = 20.0
+    """A request waits so long for a summary by the model; then sentences are quoted instead."""
     compress_tool_results_over: int = 0
     """A tool result that is longer is cut to its best passages when it first comes, for good; 0: none is."""
 
@@ -73,6 +75,12 @@ def _share(name: str, value: object) -> float:
     return float(value)
 
 
+def _seconds(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= _MAX_SECONDS:
+        raise _wrong(name, value, f"seconds, above 0 and at most {_MAX_SECONDS}")
+    return float(value)
+
+
 def _count(least: int) -> Callable[[str, object], int]:
     def check(name: str, value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MAX_COUNT:
@@ -95,6 +103,7 @@ def _summary(name: str, value: object) -> str:
 
 
 _MAX_COUNT = 2**31 - 1
+_MAX_SECONDS = 600
 _CHECKS: Mapping[str, Callable[[str, object], Any]] = {
     "high": _share,
     "low": _share,
@@ -107,5 +116,6 @@ _CHECKS: Mapping[str, Callable[[str, object], Any]] = {
     "keep_units": _count(1),
     "summary": _summary,
     "summary_share": _share,
+    "summary_timeout_seconds": _seconds,
     "compress_tool_results_over": _count(0),
 }

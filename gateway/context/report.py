@@ -70,6 +70,11 @@ class ContextReport:
         """Give what is added to a response: nothing where nothing was done to the prompt."""
         return {"context_management": self._printed()} if self.mode is Mode.ON else {}
 
+    def in_words(self) -> str:
+        """Say what was left out, or would be."""
+        edits = ", ".join(f"{edit.kind} ({edit.number})" for edit in self.edits)
+        return f"{self.original_tokens} tokens become {self.tokens}: {edits}"
+
     def recorded(self) -> Json:
         """Give what the request log says."""
         return {"mode": self.mode.value, **self._printed()}

@@ -101,8 +101,8 @@ _GATEWAY = (
     admin_operation(
         "POST",
         "/normalize",
-        "Try the normalizer on a body",
-        "Object",
+        "Try the normalizer and the context policy on a body",
+        "DryRun",
         *_ENGINE,
         NotFoundError,
         ContextLengthError,

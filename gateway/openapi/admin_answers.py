@@ -62,6 +62,24 @@ ADMIN_ANSWERS: dict[str, Schema] = {
     "CacheOptions": answer(max_shared_ratio={"type": "number"}, growth_reserve=COUNT),
     "Config": answer(changeable=array(TEXT), rules=OBJECT, chat_template_check=OBJECT),
     "RequestBlocks": answer(id=TEXT, status=TEXT, blocks=array(OBJECT), num_prompt_tokens=COUNT),
+    "DryRun": answer(
+        canonical=OBJECT,
+        token_ids=nullable(array(COUNT)),
+        render_error=nullable(TEXT),
+        regions=array(answer(name=TEXT, owner=TEXT, start=COUNT, end=COUNT)),
+        rules=array(
+            answer(
+                name=TEXT,
+                version=COUNT,
+                mode=one_of("off", "audit", "on"),
+                fired=FLAG,
+                detail=nullable(TEXT),
+                **{"class": TEXT},
+            )
+        ),
+        context_management=CONTEXT_RECORD,
+        scope=TEXT,
+    ),
     "LoggedRequest": answer(created_at=TIME, tenant=TEXT, context_management=CONTEXT_RECORD),
     "Difference": {
         "type": "object",

@@ -56,6 +56,7 @@ _ANSWERS: dict[str, Schema] = {
 }
 
 _TEXT_PART = body(("type", "text"), type=one_of("text"), text=TEXT)
+_DOCUMENT_PART = body(("type", "file"), type=one_of("file"), file=body(("file_id",), file_id=TEXT))
 _CALL = body(
     ("id", "type", "function"),
     id=TEXT,
@@ -65,7 +66,7 @@ _CALL = body(
 _MESSAGE = body(
     ("role",),
     role=one_of(*ROLES),
-    content=any_of(TEXT, array(ref("TextPart"), least=1, most=MAX_PARTS)),
+    content=any_of(TEXT, array(any_of(ref("TextPart"), ref("DocumentPart")), least=1, most=MAX_PARTS)),
     name=_NAME,
     tool_calls=array(_CALL, most=MAX_TOOL_CALLS),
     tool_call_id=TEXT,
@@ -187,6 +188,7 @@ _TOKENIZE = body(
 
 BODIES: dict[str, Schema] = {
     "TextPart": _TEXT_PART,
+    "DocumentPart": _DOCUMENT_PART,
     "ChatMessage": _MESSAGE,
     "Tool": _TOOL,
     "NamedTool": body(("type", "function"), type=one_of("function"), function=body(("name",), name=_NAME)),

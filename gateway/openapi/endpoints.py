@@ -25,10 +25,9 @@ from gateway.openapi.operation import Access, Given, Operation
 from gateway.openapi.schema import OBJECT, TEXT, ref
 
 _MODEL = (ModelNotFoundError, ModelNotAllowedError)
-_PROMPT = (*_MODEL, InvalidRequestError, ContextLengthError, BackendUnavailableError)
+_PROMPT = (*_MODEL, NotFoundError, InvalidRequestError, ContextLengthError, BackendUnavailableError)
 _GENERATION = (
     *_PROMPT,
-    NotFoundError,
     RateLimitError,
     BackendFailedError,
     BackendOverloadedError,

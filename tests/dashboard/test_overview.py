@@ -19,6 +19,7 @@ async def test_figures_are_the_api_s(page: Page, gateway: ServedGateway, traffic
     overview = await gateway.get("/overview")
     figures = page.locator("[data-figure]")
     assert await figures.count() > 20
+    await expect(page.locator("[data-figure='context.cleared_tokens']")).to_be_visible()
     for name, value in await figures.evaluate_all("all => all.map(one => [one.dataset.figure, one.dataset.value])"):
         assert (float(value) if value else None) == value_at(overview, name), name
     pool = page.locator(".pool")

@@ -73,7 +73,7 @@ FIELDS: dict[str, tuple[dict[str, object], int, str | None, str]] = {
     "empty-messages": (chat(messages=[]), 400, None, "messages"),
     "messages-object": (chat(messages={}), 400, None, "messages"),
     "message-string": (says("hi"), 400, None, "messages[0]"),
-    "too-many-messages": (chat(messages=[USER] * 8193), 400, None, "messages"),
+    "too-many-messages": (chat(messages=[USER] * 32_769), 400, None, "messages"),
     "role-missing": (says({"content": "hi"}), 400, None, "messages[0].role"),
     "role-other": (says({"role": "critic", "content": "hi"}), 400, None, "messages[0].role"),
     "role-function": (says({"role": "function", "content": "hi"}), 400, None, "messages[0].role"),

@@ -278,7 +278,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "no-model": ({"input": "hi"}, "model", "missing"),
     "input-number": (ask(5), "input", "a string or an array"),
     "input-empty": (ask([]), "input", "1 to"),
-    "input-too-many": (ask([{"role": "user", "content": "hi"}] * 8193), "input", "1 to 8192"),
+    "input-too-many": (ask([{"role": "user", "content": "hi"}] * 32_769), "input", "1 to 32768"),
     "item-string": (ask(["hi"]), "input[0]", "an object"),
     "item-reference": (item(type="item_reference", id="msg_1"), "input[0].type", "stores no items"),
     "item-of-theirs": (item(type="web_search_call", id="ws_1"), "input[0].type", "runs no tools"),

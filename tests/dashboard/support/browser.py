@@ -110,9 +110,9 @@ async def login(page: Page, key: str = ADMIN_KEY, *, route: str = "/overview") -
     await page.get_by_role("button", name="Log in").click()
 
 
-async def axe(page: Page) -> None:
-    """Fail on each serious or critical violation that axe-core finds in the page as it stands."""
-    results = await Axe().run(page)
+async def axe(page: Page, within: str | None = None) -> None:
+    """Fail on each serious or critical violation that axe-core finds in the page, or a part of it, as it stands."""
+    results = await Axe().run(page, context=within)
     violations = [found for found in results.response["violations"] if found["impact"] in ("serious", "critical")]
     assert not violations, "\n" + "\n".join(_lines(violations))
 

@@ -94,7 +94,11 @@ async def test_old_uses_of_tools_are_cleared_for_one_that_asks(
     assert facts(sent_by(backend, tokenizer)) == [0, 1, 2, 3, 4]
     told = await ask(client, MESSAGES, body(used(5), context_management=clearing()))
     sent = sent_by(backend, tokenizer)
-    assert told["context_management"]["input_tokens"] == len(backend.requests[-1].token_ids)
+    context = told["context_management"]
+    assert context["input_tokens"] == len(backend.requests[-1].token_ids)
+    [edit] = context["applied_edits"]
+    assert edit["count"] == edit["cleared_tool_uses"] == 3
+    assert context["original_input_tokens"] - context["input_tokens"] == edit["cleared_input_tokens"] > 0
     assert facts(sent) == [3, 4]  # four are more than three, and the fifth came later
     assert sent.count("[The result of search is no longer here") == 3
     assert sent.count('{"at":') == 5
@@ -144,7 +148,7 @@ async def test_audit_is_for_those_that_wish_nothing(model_files: ModelFiles, bac
 
 async def test_prompt_only_grows_between_two_clearings(client: httpx.AsyncClient, backend: FakeBackend) -> None:
     backend.max_model_len = 65_536
-    wanted = {"trigger": {"type": "input_tokens", "value": 600}, "keep": {"type": "tool_uses", "value": 2}}
+    wanted = {"trigger": {"type": "input_tokens", "value": 2500}, "keep": {"type": "tool_uses", "value": 2}}
     kept, cuts = 0, list[int]()
     for number in range(1, 20):
         told = await ask(client, MESSAGES, body(used(number), context_management=edit(**wanted)))
@@ -206,7 +210,7 @@ async def test_compaction_cuts_above_its_threshold(client: httpx.AsyncClient, ba
     backend.max_model_len = 16_384
     short = [*LONG[:8], INPUT[-1]]
     sizes = []
-    for wanted in ({}, {"compact_threshold": None}, {"compact_threshold": 5000}, {"compact_threshold": 2500}):
+    for wanted in ({}, {"compact_threshold": None}, {"compact_threshold": 5000}, {"compact_threshold": 3000}):
         entries = [{"type": "compaction", **wanted}] if wanted else []
         await ask(client, RESPONSES, {"model": "tiny", "input": short, "context_management": entries})
         sizes.append(len(backend.requests[-1].token_ids))

@@ -97,6 +97,14 @@ def test_tokens_trigger_too_and_a_clearing_must_be_worth_it() -> None:
     assert 0 < by_default < each_turn
 
 
+def test_cleared_tokens_do_not_count_again() -> None:
+    each_time = ToolClearing(trigger=1500, keep=2, clear_at_least=0)
+    is_new = [clear(part, each_time).is_new for part in beginnings(history(user("go"), uses(16)))]
+    first = is_new.index(True)
+    assert is_new[first + 1 : first + 4] == [False] * 3
+    assert sum(is_new) > 1
+
+
 def test_short_results_stay() -> None:
     chat = history(user("go"), [message for number in range(20) for message in call(number, "ok")])
     assert clear(chat, USES).conversation is chat

@@ -25,7 +25,7 @@ from tests.gateway.context.histories import ODD_HISTORIES, PROPER_HISTORIES, beg
 POLICY = ContextPolicy(clear_at_least=50, document_tokens=150, keep_units=3, keep_tool_results=1)
 ROOMS = st.sampled_from([300, 1000, 3000])
 ANY_HISTORIES = ODD_HISTORIES | PROPER_HISTORIES
-SOME = settings(max_examples=25)
+SOME = settings(max_examples=15)
 
 CHATML = """\
 {% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content }}{% for c in m.tool_calls %}
@@ -197,7 +197,7 @@ def opens_code(text: str) -> bool:
     return bool(opened)
 
 
-@settings(max_examples=30)
+@settings(max_examples=10)
 @given(ANY_HISTORIES)
 def test_between_cuts_the_bytes_that_were_sent_stay(conversation: Conversation) -> None:
     editor = ContextEditor(estimated_tokens, TurnMemory())

@@ -20,7 +20,7 @@ from tests.gateway.support.server import running
 from tests.gateway.test_metrics import growth, scrape
 
 LINE = "the quick brown fox jumps over the lazy dog and says hello to the world "
-MESSAGES = [{"role": role, "content": f"{turn} {LINE * 18}"} for turn in range(6) for role in ("user", "assistant")] + [
+MESSAGES = [{"role": role, "content": f"{turn} {LINE * 21}"} for turn in range(6) for role in ("user", "assistant")] + [
     {"role": "user", "content": "Where is the fox?"}
 ]
 SHORT = [{"role": "user", "content": "hi"}]

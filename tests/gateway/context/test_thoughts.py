@@ -58,3 +58,9 @@ def test_clearing_is_new_where_a_turn_begins_to_think() -> None:
     assert is_new == [False, False, False, False, True]
     later = Conversation((*messages, answer("no thought"), user("e")))
     assert not clear_thoughts(later, 1, count).is_new
+    first, second = (
+        Message("assistant", None, {**thought("more").fields, **use.fields}) for use, _ in (call(1, ""), call(2, ""))
+    )
+    begun = (*messages, first, call(1, "x")[1])
+    assert clear_thoughts(Conversation(begun), 1, count).is_new
+    assert not clear_thoughts(Conversation((*begun, second, call(2, "x")[1])), 1, count).is_new

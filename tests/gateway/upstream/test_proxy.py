@@ -74,6 +74,17 @@ async def test_messages_of_an_unknown_kind_are_the_upstreams_to_judge() -> None:
     assert answer.headers["x-prefixgate-cache"].endswith("rules=unread")
 
 
+async def test_files_that_are_named_are_the_upstreams_to_know() -> None:
+    """Also where a rule changes the body, which is printed anew then."""
+    upstream = MockUpstream()
+    part = {"type": "file", "file": {"file_id": "file-abc", "filename": "a"}, "detail": "low"}
+    said = [{"role": "system", "content": "hi "}, {"role": "user", "content": [part, {"type": "text", "text": "hi"}]}]
+    async with proxy_of(upstream) as proxy:
+        answer = await proxy.chat(json.dumps({"model": "m", "messages": said}).encode())
+    assert json.loads(upstream.bodies[0])["messages"] == [{"role": "system", "content": "hi"}, said[1]]
+    assert answer.headers["x-prefixgate-cache"].endswith("rules=trim_end_of_system")
+
+
 @pytest.mark.parametrize("size", [1, 3, 50, 10_000])
 async def test_a_stream_crosses_byte_for_byte_in_whatever_pieces(size: int) -> None:
     upstream = sse(*(STREAM[start : start + size] for start in range(0, len(STREAM), size)))

@@ -18,7 +18,7 @@ export function contextEdits(context) {
   const sent = isAudit ? " would have been sent." : " were sent. The same is left out of the next requests of the chat, until it is cut again.";
   return [
     heading,
-    h("p", "Of about ", tokens, " ", figure(`${PATH}.input_tokens`, after, count), sent),
+    h("p", isAudit ? "Of " : "Of about ", tokens, isAudit ? " about " : " ", figure(`${PATH}.input_tokens`, after, count), sent),
     table({ caption: "Edits of the context policy", columns: COLUMNS, rows: edits.map((edit, index) => ({ ...edit, index })) }),
   ];
 }
