@@ -55,9 +55,21 @@ _CHINESE_PLACES = (
 )
 _CHINESE_NOUNS = "会议 报告 设备 合同 管道 预算 图纸 工程 通知 电梯 屋顶 道路 材料 方案 问题 水泵 围墙 照明".split()  # noqa: SIM905
 _CHINESE_VERBS = "检查 修理 讨论 推迟 更换 记录 批准 测量 清理 完成 重新安排 仔细核对".split()  # noqa: SIM905
-_GERMAN_NOUNS = (
-    "Bericht Dach Vertrag Sitzung Rechnung Leitung Brücke Halle Planung Lieferung Prüfung Pumpe Mauer".split()
-)  # noqa: SIM905
+_GERMAN_NOUNS = [
+    "Bericht",
+    "Dach",
+    "Vertrag",
+    "Sitzung",
+    "Rechnung",
+    "Leitung",
+    "Brücke",
+    "Halle",
+    "Planung",
+    "Lieferung",
+    "Prüfung",
+    "Pumpe",
+    "Mauer",
+]
 _GERMAN_VERBED = "geprüft verschoben erneuert besprochen gemessen bestellt gereinigt repariert abgelehnt gelobt".split()  # noqa: SIM905
 _CODE_WORDS = "account batch buffer cache client cursor entry event field frame group header index item job key limit node order page parcel queue record row session shard slot store task token user value worker".split()  # noqa: SIM905
 _ROOMS = "boiler attic workshop pantry chapel sluice archive cloak linen engine reading store".split()  # noqa: SIM905

@@ -196,7 +196,7 @@ class Ingress:
     ) -> PreparedPrompt:
         """Tell of a prompt that is sent whole what the policy would do to it."""
         room = room_of(asked.model.max_model_len, asked.chat.reserved_tokens)
-        audit = partial(self._editor.audit, canonical.conversation, policy, room)
+        audit = partial(self._editor.audit, canonical.conversation, policy, room, asked.identity.scope)
         fitted, seconds = await self._threads.run(asked.num_bytes, _timed, audit, num_new_chars=asked.num_bytes)
         num_tokens = len(made.request.token_ids)
         return replace(made, context=ContextReport.of(Mode.AUDIT, fitted, num_tokens, seconds))

@@ -10,6 +10,7 @@ from typing import Any
 from gateway.context.archives import Archives
 from gateway.context.asking import asked_for_summary, usable_summary
 from gateway.context.beginnings import Beginnings
+from gateway.context.counts import remembering
 from gateway.context.extract import summarize
 from gateway.context.fitting import Archive, Fitted, Fitter
 from gateway.context.history import History
@@ -100,16 +101,17 @@ class ContextEditor:
     def _planned(
         self, conversation: Conversation, policy: ContextPolicy, room: int, scope: str
     ) -> tuple[Fitter, Plan, Callable[..., Fitted]]:
-        history = History(conversation, self.count, document_tokens=policy.document_tokens)
-        planner = Planner(history, policy, room)
-        beginnings, plans = Beginnings(conversation), PlanMemory(self._memory, scope)
+        count = remembering(self.count, self._memory, scope)
+        history = History(conversation, count, document_tokens=policy.document_tokens)
+        planner, beginnings = Planner(history, policy, room), Beginnings(conversation)
+        plans = PlanMemory(self._memory, scope)
         fitter = Fitter(
             history,
             planner,
             beginnings,
-            self.count,
-            find_archive=lambda key, texts: _Archive(self._archives.of(scope, key, texts), self.count),
-            summarize=lambda texts, budget: summarize(texts, budget, self.count),
+            count,
+            find_archive=lambda key, texts: _Archive(self._archives.of(scope, key, texts), count),
+            summarize=lambda texts, budget: summarize(texts, budget, count),
             texts=_Texts(self._memory, scope),
         )
         plan = planner.plan(plans.recall(history, planner, beginnings))
@@ -125,20 +127,23 @@ class ContextEditor:
         """Tell why a chat that was cut is still too long."""
         return still_too_long(error, fitted, self.count)
 
-    def audit(self, conversation: Conversation, policy: ContextPolicy, room: int) -> Fitted:
+    def audit(self, conversation: Conversation, policy: ContextPolicy, room: int, scope: str) -> Fitted:
         """Plan what `edit` would leave out, and write no texts; they count with all that they may take."""
-        history = History(conversation, self.count, document_tokens=policy.document_tokens)
-        planner = Planner(history, policy, room)
+        count = remembering(self.count, self._memory, scope)
+        history = History(conversation, count, document_tokens=policy.document_tokens)
+        planner, beginnings = Planner(history, policy, room), Beginnings(conversation)
+        plans = PlanMemory(self._memory, scope)
         fitter = Fitter(
             history,
             planner,
-            Beginnings(conversation),
-            self.count,
+            beginnings,
+            count,
             find_archive=lambda *_: _NothingFound(),
             summarize=lambda *_: "",
             texts=_NothingKept(),
         )
-        fitted = fitter.fit(planner.plan())
+        fitted = fitter.fit(planner.plan(plans.recall(history, planner, beginnings)))
+        plans.keep(history, planner, beginnings, fitted.plan)
         return replace(fitted, tokens_after=min(fitted.tokens_before, planner.size(fitted.plan)))
 
 

@@ -35,8 +35,10 @@ class PlanMemory:
 
     def recall(self, history: History, planner: Planner, beginnings: Beginnings) -> Plan:
         """Find the plan of the longest beginning that is remembered; where nothing is, the one of no beginning."""
-        for end in _ends(history):
-            known: _Known | None = self._memory.find(self._scope, _key(planner, beginnings.name(end)))
+        ends = list(_ends(history))
+        names = {end: beginnings.name(end) for end in reversed(ends)}  # each goes on from the one before
+        for end in ends:
+            known: _Known | None = self._memory.find(self._scope, _key(planner, names[end]))
             if known is not None:
                 beginnings.learn(known.names)
                 return known.plan
