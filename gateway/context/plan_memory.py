@@ -10,7 +10,7 @@ from gateway.context.history import History
 from gateway.context.plan import Plan, Planner
 from gateway.normalize.memory import TurnMemory
 
-_MAX_LOOKS = 64
+_MAX_LOOKS = 24
 """Ends that are looked for, from the last one backward: a client adds a few messages, and may take some back."""
 
 
