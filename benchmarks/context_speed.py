@@ -1,7 +1,7 @@
 """What it costs to cut a long chat: `python -m benchmarks.context_speed [--model FOLDER]`.
 
 Each history has about 400 KB of text. A `new` one was never seen; it comes `again` as it was; the `next` request has an
-answer and a question more and is not cut; and at a `cut` all that was sent before was seen. Milliseconds in one thread,
+answer and a question more and is not cut; and at a `cut` all that was sent before was seen. Milliseconds of CPU,
 medians of several rounds, each of which begins with an empty memory.
 """
 
@@ -97,9 +97,9 @@ class Round:
 
     def _timed(self, messages: list[Message]) -> tuple[float, Fitted]:
         conversation = Conversation(tuple(map(_parsed, messages)))
-        start = time.perf_counter()
+        start = time.process_time()
         fitted = self._editor.edit(conversation, ContextPolicy(), self._room, "bench")
-        return (time.perf_counter() - start) * 1e3, fitted
+        return (time.process_time() - start) * 1e3, fitted
 
 
 def _parsed(message: Message) -> Message:

@@ -64,7 +64,7 @@ def try_context(canonical: Conversation, rules: RuleSet, asked: Asked, render: R
         report = trial.report or ContextReport.of_whole(num_tokens)
         return Trial(trial.conversation, trial.rendered, report.behind(cleared, 0.0))
     if (policy := context_policy_in(rules, Mode.AUDIT)) is not None:
-        fitted = editor.audit(canonical, policy, room_of(asked.window, asked.max_tokens))
+        fitted = editor.audit(canonical, policy, room_of(asked.window, asked.max_tokens), "")
         return Trial(canonical, trial.rendered, ContextReport.of(Mode.AUDIT, fitted, num_tokens, 0.0))
     return trial
 

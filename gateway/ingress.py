@@ -152,7 +152,7 @@ class Ingress:
         """Leave out what a client wants cleared, and say how many seconds it took."""
         if not wishes.is_asked:
             return Cleared(canonical.conversation), 0.0
-        clear = partial(wishes.clear, canonical.conversation, estimated_tokens)
+        clear = partial(wishes.clear, canonical.conversation, self._editor.count)
         return await self._threads.run(num_bytes, _timed, clear)
 
     async def _cut(self, asked: _Asked, canonical: Canonical, policy: ContextPolicy) -> PreparedPrompt:
@@ -196,7 +196,7 @@ class Ingress:
     ) -> PreparedPrompt:
         """Tell of a prompt that is sent whole what the policy would do to it."""
         room = room_of(asked.model.max_model_len, asked.chat.reserved_tokens)
-        audit = partial(self._editor.audit, canonical.conversation, policy, room)
+        audit = partial(self._editor.audit, canonical.conversation, policy, room, asked.identity.scope)
         fitted, seconds = await self._threads.run(asked.num_bytes, _timed, audit, num_new_chars=asked.num_bytes)
         num_tokens = len(made.request.token_ids)
         return replace(made, context=ContextReport.of(Mode.AUDIT, fitted, num_tokens, seconds))

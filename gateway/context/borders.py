@@ -38,6 +38,8 @@ class Border(NamedTuple):
 
 def borders_of(text: str) -> Iterator[Border]:
     """Find the borders of a text in order, without its end. Linear in its length."""
+    if "\n" not in text and not any(match.end() < len(text) for match in _PROSE.finditer(text)):
+        return  # as most short turns
     for start, stop, is_code in _blocks(text):
         yield from _borders_of_code(text, start, stop) if is_code else _borders_of_prose(text, start, stop)
         if stop < len(text):

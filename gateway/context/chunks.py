@@ -37,6 +37,8 @@ def chunks_of(text: str, max_chars: int) -> list[Chunk]:
     """
     if max_chars < 1:
         raise ValueError(f"max_chars: got {max_chars}, wanted at least 1")
+    if 0 < len(text) <= max_chars:
+        return [Chunk(text, 0, len(text))]
     cuts = list(_cuts(text, max_chars))
     return [Chunk(text[start:end], start, end) for start, end in zip([0, *cuts], cuts, strict=False)]
 

@@ -10,6 +10,7 @@ from typing import Any
 from gateway.context.archives import Archives
 from gateway.context.asking import asked_for_summary, usable_summary
 from gateway.context.beginnings import Beginnings
+from gateway.context.counts import remembering
 from gateway.context.extract import summarize
 from gateway.context.fitting import Archive, Fitted, Fitter
 from gateway.context.history import History
@@ -59,12 +60,12 @@ class ContextEditor:
     """Safe to call from several threads.
 
     Args:
-        count: see `Counter`.
+        count: see `Counter`. Others who clear texts of a chat count with it, too.
         memory: of what was derived.
     """
 
     def __init__(self, count: Counter, memory: TurnMemory) -> None:
-        self._count = count
+        self.count = count
         self._memory = memory
         self._archives = Archives()
 
@@ -92,7 +93,7 @@ class ContextEditor:
             asked_for_summary(before, most_tokens),
             most_tokens,
             policy.summary_timeout_seconds,
-            check=lambda text, is_cut: usable_summary(text, is_cut=is_cut, most_tokens=most_tokens, count=self._count),
+            check=lambda text, is_cut: usable_summary(text, is_cut=is_cut, most_tokens=most_tokens, count=self.count),
             extract=partial(fitter.extract, plan, most_tokens),
             finish=finish,
         )
@@ -100,16 +101,17 @@ class ContextEditor:
     def _planned(
         self, conversation: Conversation, policy: ContextPolicy, room: int, scope: str
     ) -> tuple[Fitter, Plan, Callable[..., Fitted]]:
-        history = History(conversation, self._count, document_tokens=policy.document_tokens)
-        planner = Planner(history, policy, room)
-        beginnings, plans = Beginnings(conversation), PlanMemory(self._memory, scope)
+        count = remembering(self.count, self._memory, scope)
+        history = History(conversation, count, document_tokens=policy.document_tokens)
+        planner, beginnings = Planner(history, policy, room), Beginnings(conversation)
+        plans = PlanMemory(self._memory, scope)
         fitter = Fitter(
             history,
             planner,
             beginnings,
-            self._count,
-            find_archive=lambda key, texts: _Archive(self._archives.of(scope, key, texts), self._count),
-            summarize=lambda texts, budget: summarize(texts, budget, self._count),
+            count,
+            find_archive=lambda key, texts: _Archive(self._archives.of(scope, key, texts), count),
+            summarize=lambda texts, budget: summarize(texts, budget, count),
             texts=_Texts(self._memory, scope),
         )
         plan = planner.plan(plans.recall(history, planner, beginnings))
@@ -123,22 +125,25 @@ class ContextEditor:
 
     def refusal(self, error: ContextLengthError, fitted: Fitted) -> ContextLengthError:
         """Tell why a chat that was cut is still too long."""
-        return still_too_long(error, fitted, self._count)
+        return still_too_long(error, fitted, self.count)
 
-    def audit(self, conversation: Conversation, policy: ContextPolicy, room: int) -> Fitted:
+    def audit(self, conversation: Conversation, policy: ContextPolicy, room: int, scope: str) -> Fitted:
         """Plan what `edit` would leave out, and write no texts; they count with all that they may take."""
-        history = History(conversation, self._count, document_tokens=policy.document_tokens)
-        planner = Planner(history, policy, room)
+        count = remembering(self.count, self._memory, scope)
+        history = History(conversation, count, document_tokens=policy.document_tokens)
+        planner, beginnings = Planner(history, policy, room), Beginnings(conversation)
+        plans = PlanMemory(self._memory, scope)
         fitter = Fitter(
             history,
             planner,
-            Beginnings(conversation),
-            self._count,
+            beginnings,
+            count,
             find_archive=lambda *_: _NothingFound(),
             summarize=lambda *_: "",
             texts=_NothingKept(),
         )
-        fitted = fitter.fit(planner.plan())
+        fitted = fitter.fit(planner.plan(plans.recall(history, planner, beginnings)))
+        plans.keep(history, planner, beginnings, fitted.plan)
         return replace(fitted, tokens_after=min(fitted.tokens_before, planner.size(fitted.plan)))
 
 

@@ -279,21 +279,17 @@ class Fitter:
 
     def _away(self, plan: Plan) -> list[int]:
         """Give the messages in whose place the summary stands."""
-        units = self._history.units[: plan.num_away]
-        return [
-            index
-            for number, unit in enumerate(units)
-            if number != plan.pinned
-            for index in range(unit.start, unit.start + len(unit.messages))
-        ]
+        borders = self._history.borders
+        pinned = range(0) if plan.pinned is None else range(borders[plan.pinned], borders[plan.pinned + 1])
+        return [index for index in range(borders[0], borders[plan.num_away]) if index not in pinned]
 
     def _left_out(self, plan: Plan) -> list[tuple[str, str]]:
         """Give everything that is not sent, in the order of the history."""
-        away = set(self._away(plan))
+        whole = {*self._away(plan), *plan.cleared}
         found: list[tuple[str, str]] = []
-        for index in range(self._history.num_head, len(self._history.messages)):
+        for index in sorted(whole.union(place.message for place in plan.stubbed)):
             texts = texts_of(self._history.messages[index].content)
-            if index in away or index in plan.cleared:
+            if index in whole:
                 found += [(Place(index, number).document, text) for number, text in enumerate(texts)]
             else:
                 found += [

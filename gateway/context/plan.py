@@ -243,9 +243,10 @@ class Planner:
 
     def _is_system_before_user(self, index: int, stop: int) -> bool:
         """Whether a unit is a system turn, and so are those behind it up to a user's: first, it would pass for the head."""
-        roles = [self._history.messages[self._history.borders[number]].role for number in range(index, stop)]
-        others = (role for role in roles if role not in SYSTEM_ROLES)
-        return roles[0] in SYSTEM_ROLES and next(others, "") == "user"
+        roles = (self._history.messages[self._borders[number]].role for number in range(index, stop))
+        return (
+            next(roles, "") in SYSTEM_ROLES and next((role for role in roles if role not in SYSTEM_ROLES), "") == "user"
+        )
 
     def _pinned(self, plan: Plan, num_away: int) -> int | None:
         """Find the question that the first answer that is sent belongs to."""

@@ -10,7 +10,7 @@ from gateway.context.history import History
 from gateway.context.plan import Plan, Planner
 from gateway.normalize.memory import TurnMemory
 
-_MAX_LOOKS = 64
+_MAX_LOOKS = 24
 """Ends that are looked for, from the last one backward: a client adds a few messages, and may take some back."""
 
 
@@ -35,8 +35,10 @@ class PlanMemory:
 
     def recall(self, history: History, planner: Planner, beginnings: Beginnings) -> Plan:
         """Find the plan of the longest beginning that is remembered; where nothing is, the one of no beginning."""
-        for end in _ends(history):
-            known: _Known | None = self._memory.find(self._scope, _key(planner, beginnings.name(end)))
+        ends = list(_ends(history))
+        names = {end: beginnings.name(end) for end in reversed(ends)}  # each goes on from the one before
+        for end in ends:
+            known: _Known | None = self._memory.find(self._scope, _key(planner, names[end]))
             if known is not None:
                 beginnings.learn(known.names)
                 return known.plan

@@ -66,7 +66,7 @@ ADMIN_ANSWERS: dict[str, Schema] = {
         canonical=OBJECT,
         token_ids=nullable(array(COUNT)),
         render_error=nullable(TEXT),
-        regions=array(answer(name=TEXT, owner=TEXT, start=COUNT, end=COUNT)),
+        regions=array(answer(owner=TEXT, start=COUNT, end=COUNT)),
         rules=array(
             answer(
                 name=TEXT,

@@ -12,6 +12,7 @@ import pytest_asyncio
 from playwright.async_api import Page, expect
 
 import gateway.dashboard
+from gateway.context import clearing, thoughts
 from gateway.context.metrics import CLEARING
 from gateway.context.policy import ContextPolicy
 from tests.dashboard.support.browser import NARROW, Faults, OpenPage, axe, login
@@ -95,7 +96,7 @@ async def test_policy_is_set_with_its_parameters(
 
 def test_page_has_words_for_each_edit() -> None:
     worded = re.findall(r"^  (\w+): \[", WORDS.read_text(), re.MULTILINE)
-    assert set(worded) == {*CLEARING, "passages"}
+    assert set(worded) == {*CLEARING, "passages", clearing.KIND, thoughts.KIND}
 
 
 def test_page_knows_each_parameter_as_it_is_when_nothing_is_chosen() -> None:

@@ -91,6 +91,14 @@ def test_documents_of_the_head_are_in_one_order_and_each_once(prompts: Registere
         assert [message.content for message in one.conversation.messages[:-1]] == [RETURNS, TARIFF, OWN]
 
 
+def test_nothing_behind_what_is_not_public_counts_as_public(prompts: RegisteredPrompts) -> None:
+    made = with_documents(conversation(asking(part("night"), part("tariff"), part("returns"))), prompts, "t")
+    public, own = (prompts.versions_of(name, "t")[0] for name in ("tariff", "night"))
+    assert [entry.prompt.name for entry in made.public_head(None)] == ["returns", "tariff"]
+    assert [entry.prompt.name for entry in made.public_head(public)] == ["tariff", "returns", "tariff"]
+    assert made.public_head(own) == ()
+
+
 def test_document_that_a_later_turn_refers_to_first_stands_there_and_moves_nothing(prompts: RegisteredPrompts) -> None:
     turns = [asking(part("returns")), ANSWER, asking(part("tariff"), part("returns")), ANSWER, asking(part("tariff"))]
     made = with_documents(conversation(*turns), prompts, "t")

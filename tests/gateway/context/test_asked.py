@@ -148,7 +148,7 @@ async def test_audit_is_for_those_that_wish_nothing(model_files: ModelFiles, bac
 
 async def test_prompt_only_grows_between_two_clearings(client: httpx.AsyncClient, backend: FakeBackend) -> None:
     backend.max_model_len = 65_536
-    wanted = {"trigger": {"type": "input_tokens", "value": 600}, "keep": {"type": "tool_uses", "value": 2}}
+    wanted = {"trigger": {"type": "input_tokens", "value": 2500}, "keep": {"type": "tool_uses", "value": 2}}
     kept, cuts = 0, list[int]()
     for number in range(1, 20):
         told = await ask(client, MESSAGES, body(used(number), context_management=edit(**wanted)))
@@ -210,12 +210,12 @@ async def test_compaction_cuts_above_its_threshold(client: httpx.AsyncClient, ba
     backend.max_model_len = 16_384
     short = [*LONG[:8], INPUT[-1]]
     sizes = []
-    for wanted in ({}, {"compact_threshold": None}, {"compact_threshold": 1500}, {"compact_threshold": 1000}):
+    for wanted in ({}, {"compact_threshold": None}, {"compact_threshold": 5000}, {"compact_threshold": 3000}):
         entries = [{"type": "compaction", **wanted}] if wanted else []
         await ask(client, RESPONSES, {"model": "tiny", "input": short, "context_management": entries})
         sizes.append(len(backend.requests[-1].token_ids))
     assert sizes[0] == sizes[1] > sizes[2] > sizes[3]
-    compact = {"type": "compact_20260112", "trigger": {"type": "input_tokens", "value": 1500}}
+    compact = {"type": "compact_20260112", "trigger": {"type": "input_tokens", "value": 5000}}
     await ask(client, MESSAGES, body(short, context_management={"edits": [compact]}))
     assert len(backend.requests[-1].token_ids) == sizes[2]
 

@@ -12,8 +12,9 @@ import pytest
 from gateway.model_files import ModelFiles
 from gateway.tokenizer import Tokenizer
 from tests.gateway.conftest import open_client
+from tests.gateway.context.test_fitting import ALTERNATING
 from tests.gateway.support.fake_backend import FakeBackend
-from tests.gateway.support.tiny_model import write_model
+from tests.gateway.support.tiny_model import EOS_ID, write_model
 
 PATH = "/v1/chat/completions"
 WINDOW = 2048

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
+import jsonschema
 import pytest
 
 from gateway.model_files import ModelFiles
@@ -121,3 +122,9 @@ async def test_wrong_length_of_the_answer_is_named(client: httpx.AsyncClient) ->
     answer = await client.post("/admin/v1/normalize", json={"body": body}, headers=ADMIN)
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == "body.max_completion_tokens"
+
+
+async def test_answer_is_as_described(client: httpx.AsyncClient) -> None:
+    document = (await client.get("/openapi.json", headers=ADMIN)).json()
+    schema = {"$ref": "#/components/schemas/DryRun", "components": document["components"]}
+    jsonschema.validate(await dry(client, body_of(ROUTES[0], MESSAGES)), schema)

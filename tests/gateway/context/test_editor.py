@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
 import pytest
 from hypothesis import given, settings
 
+from gateway.context.archives import Archives
 from gateway.context.editor import ContextEditor
 from gateway.context.fitting import Fitted
 from gateway.context.policy import ContextPolicy
@@ -95,3 +99,44 @@ def test_scopes_share_nothing() -> None:
     num_entries = memory.num_entries
     shared.edit(conversation, POLICY, ROOM, "b")
     assert memory.num_entries == 2 * num_entries
+
+
+def test_two_threads_with_one_chat_send_the_same() -> None:
+    turns = [message for number in range(30) for message in (user(words(150, number)), answer(words(150, number)))]
+    requests = beginnings(history(*turns, user("and?")))
+    expected = [fit(editor(), conversation) for conversation in requests]
+    shared, gate = editor(200_000), Barrier(4)
+
+    def client(_: int) -> list[Fitted]:
+        fitted = []
+        for conversation in requests:
+            gate.wait()
+            fitted.append(fit(shared, conversation))
+        return fitted
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(client, range(4))) == [expected] * 4
+
+
+def test_archives_are_bounded_and_found_again() -> None:
+    archives, made = Archives(max_chars=8_000), list[int]()
+
+    def documents(number: int) -> list[tuple[str, str]]:
+        made.append(number)
+        return [("d1", words(100, number))]
+
+    def ask(number: int, scope: str = "a") -> object:
+        return archives.of(scope, bytes([number]), lambda: documents(number))
+
+    assert ask(0) is ask(0)
+    assert ask(0, "b") is not ask(0)
+    assert made == [0, 0]
+    for number in range(40):
+        ask(number)
+        assert archives.num_chars <= 8_000
+    assert ask(39) is ask(39)
+    made.clear()
+    ask(0)
+    archives.of("a", b"large", lambda: [("d1", words(1_000))])
+    assert made == [0]
+    assert archives.num_chars <= 8_000

@@ -20,7 +20,15 @@ from gateway.context.policy import ContextPolicy
 from gateway.conversation import Content, Conversation, Message, texts_of
 from gateway.normalize.memory import TurnMemory
 from gateway.template import ChatTemplate
-from tests.gateway.context.histories import ODD_HISTORIES, PROPER_HISTORIES, beginnings
+from tests.gateway.context.histories import (
+    ODD_HISTORIES,
+    PROPER_HISTORIES,
+    answer,
+    beginnings,
+    history,
+    user,
+    words,
+)
 
 POLICY = ContextPolicy(clear_at_least=50, document_tokens=150, keep_units=3, keep_tool_results=1)
 ROOMS = st.sampled_from([300, 1000, 3000])
@@ -129,6 +137,23 @@ def test_roles_that_alternated_still_do(before: Conversation, room: int) -> None
     num_head = before.num_head_messages
     firsts = [message.role for message in before.messages[num_head : num_head + 1]]
     assert [message.role for message in after.messages[num_head : num_head + 1]] in (firsts, ["user"])
+
+
+def test_quotes_take_no_more_than_was_left_out() -> None:
+    asked = history(user("The fox is red."), answer("The fox is quick."), user("Where is the fox? " + "x" * 9000))
+    policy = ContextPolicy(document_tokens=10**6, keep_units=1)
+    fitted = fit(asked, 1000, policy)
+    assert fitted.plan.num_away == 2
+    assert size(fitted.conversation) <= size(asked)
+
+
+def test_system_turn_never_passes_for_the_head() -> None:
+    round_of = [user(words(60)), answer(words(60)), Message("system", "Be brief.")]
+    for room in range(300, 900, 20):
+        fitted = fit(history(*round_of * 9, user("And?")), room)
+        assert fitted.plan.num_away
+        assert [message.role for message in fitted.conversation.messages[:2]] == ["system", "user"]
+        assert not doubles(fitted.conversation)
 
 
 @SOME

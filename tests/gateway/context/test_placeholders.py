@@ -107,6 +107,14 @@ def test_images_stay_where_texts_go() -> None:
     assert content[0]["text"].startswith("[The result of search is no longer here")
 
 
+def test_placeholder_that_is_longer_than_the_result_is_not_written() -> None:
+    policy = ContextPolicy(clear_at_least=0, keep_tool_results=0, keep_units=1)
+    results = [message for number in range(9) for message in call(number, '"' * 180, "工具" * 30)]
+    fitted = fit(history(user("Look."), *results, user("And?")), 600, policy)
+    assert fitted.plan.cleared
+    assert not any("no longer here" in str(message.content) for message in fitted.conversation.messages)
+
+
 PARAGRAPH = "Some words that are said about it. "
 LONG = PARAGRAPH * 300
 
@@ -121,6 +129,7 @@ LONG = PARAGRAPH * 300
         ("", "```py\n" + "go()\n\n" * 900 + "```", ""),
         ("", "x" * 9000, ""),
         ("Decode this: ", "x" * 9000, ""),
+        ("", "e \u0301" * 3000, ""),
     ],
 )
 def test_question_is_what_stands_around_a_document(before: str, document: str, behind: str) -> None:
@@ -130,7 +139,7 @@ def test_question_is_what_stands_around_a_document(before: str, document: str, b
     assert text[stop:].endswith(behind.lstrip())
     assert stop - start > 0.6 * len(document)
     assert max(start, len(text) - stop) <= 1000
-    if "```" in document:
+    if "```" in document or "\u0301" in document:
         assert (start, stop) == (len(before), len(before) + len(document))
 
 

@@ -122,11 +122,11 @@ async def test_agent_is_asked_behind_whole_results() -> None:
 async def test_requests_of_the_same_chat_ask_once() -> None:
     chat = Chat()
     chat.go.clear()
-    both = [asyncio.create_task(chat.send(LONG)) for _ in range(2)]
+    tasks = [asyncio.create_task(chat.send(LONG, scope)) for scope in ("t", "t", "another tenant")]
     await asyncio.sleep(0.01)
     chat.go.set()
-    first, second = await asyncio.gather(*both)
-    assert len(chat.asked) == 1
+    first, second, _ = await asyncio.gather(*tasks)
+    assert len(chat.asked) == 2, "one for each tenant"
     assert first.conversation == second.conversation
 
 

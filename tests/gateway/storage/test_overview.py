@@ -83,8 +83,9 @@ async def test_chats_that_are_too_long_are_a_hint_at_the_context_policy_where_it
 async def test_cuts_at_each_request_are_said(gateway: Gateway) -> None:
     params = {"high": 0.1, "low": 0.05, "document_tokens": 100, "keep_units": 1}
     await gateway.admin.put("/rules/context_policy", json={"mode": "on", "params": params})
+    document = "The quick brown fox jumps over the lazy dog. " * 20
     for number in range(20):
-        answer = await gateway.chat(content=f"{number} {'word ' * 400}", max_tokens=1)
+        answer = await gateway.chat(content=f"{document}\n\nWho is fox {number}?", max_tokens=1)
         assert answer.status_code == 200, answer.text
         (sent,) = answer.json()["context_management"]["applied_edits"][:1]
         assert sent["type"] == "stub_documents"

@@ -350,3 +350,26 @@ async def test_sqlite_file_that_vanishes_stops_no_chat(gateway: Gateway) -> None
 @pytest.mark.parametrize("url", ["own-postgresql"], indirect=True)
 async def test_postgresql_that_stops_stops_no_chat(gateway: Gateway, own_cluster: Cluster) -> None:
     await lose_and_regain(gateway, own_cluster.stop, own_cluster.start)
+
+
+async def test_what_the_context_policy_did_is_remembered(gateway: Gateway) -> None:
+    key = await gateway.make_key("acme")
+    gateway.backend.max_model_len = 1024
+    for mode in ("on", "audit"):
+        await gateway.admin.put("/rules/context_policy", json={"mode": mode, "params": {"high": 0.2, "low": 0.1}})
+        turns = [{"role": role, "content": f"{mode} {'the lazy dog ' * 20}"} for role in ("user", "assistant")] * 2
+        answer = await gateway.chat(key, messages=[*turns, {"role": "user", "content": "hi"}], max_tokens=8)
+        assert answer.status_code == 200, answer.text
+        (row, *_) = await rows(gateway)
+        told = row["context_management"]
+        assert told["mode"] == mode
+        assert told["applied_edits"]
+        assert told["original_input_tokens"] > told["input_tokens"]
+        if mode == "on":
+            assert told == {"mode": mode, **answer.json()["context_management"]}
+        assert (await gateway.admin.get(f"/requests/{row['request_id']}")).json() == row
+    sums = await gateway.store.log.minutes.sums(0, time.time() + 60)
+    context = {one.name: one.value for one in sums if one.name.startswith("context_")}
+    assert context.pop("context_cleared_tokens") > 0
+    assert context.keys() <= {"context_requests", "context_edited_requests", "context_cuts"}
+    assert set(context.values()) == {1}  # of audit mode nothing is summed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -53,13 +54,25 @@ class Chatting:
         raise AssertionError("never cut")
 
 
-@pytest.fixture
-async def gateway(open_gateway: OpenGateway, tokenizer: Tokenizer) -> AsyncIterator[Gateway]:
+def said_ids(tokenizer: Tokenizer) -> list[int]:
+    """The engine's own tokens, which are others than those of the text."""
+    return [token for text in (*"hello", SAID[5:]) for token in tokenizer.encode(text).tolist()]
+
+
+@contextlib.asynccontextmanager
+async def opened(open_gateway: OpenGateway, tokenizer: Tokenizer) -> AsyncIterator[Gateway]:
+    """A gateway whose engine writes the summaries."""
     async with open_gateway() as gateway:
         gateway.backend.max_model_len = 1500
-        gateway.backend.reply = [*tokenizer.encode(SAID).tolist(), EOS_ID]
+        gateway.backend.reply = [*said_ids(tokenizer), EOS_ID]
         answer = await gateway.admin.put("/rules/context_policy", json={"mode": "on", "params": PARAMS})
         assert answer.status_code == 200, answer.text
+        yield gateway
+
+
+@pytest.fixture
+async def gateway(open_gateway: OpenGateway, tokenizer: Tokenizer) -> AsyncIterator[Gateway]:
+    async with opened(open_gateway, tokenizer) as gateway:
         yield gateway
 
 
@@ -77,7 +90,7 @@ async def test_engine_has_all_of_the_chat_that_it_is_to_summarize(gateway: Gatew
     """The prompt begins with the last one and the answer to it, so no block of these is computed again."""
     await Chatting(gateway).until_cut()
     previous, asking, request = gateway.backend.requests[-3:]
-    known = [*previous.token_ids.tolist(), *tokenizer.encode(SAID).tolist()]
+    known = [*previous.token_ids.tolist(), *said_ids(tokenizer)]
     assert is_summary(asking)
     assert asking.token_ids[: len(known)].tolist() == known
     assert asking.block_hashes.startswith(previous.block_hashes)

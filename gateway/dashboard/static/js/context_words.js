@@ -36,5 +36,6 @@ export const PARAMS = {
   keep_units: { preset: 6, label: "Turns kept", means: "the last ones, which are never summarized." },
   summary: { preset: "extractive", label: "Summary", means: "who writes what stands in the place of old turns.", choices: ["extractive", "model", "off"] },
   summary_share: { preset: 0.1, label: "Length of a summary", means: "share of what is left that it may take." },
+  summary_timeout_seconds: { preset: 20, label: "Time for a summary", means: "seconds that the model has for one; then it is made of the turns' own sentences." },
   compress_tool_results_over: { preset: 0, label: "Compress from", means: "tokens: a longer tool result is cut to its best passages when it comes. 0: none is." },
 };
