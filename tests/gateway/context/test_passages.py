@@ -131,7 +131,9 @@ def test_other_processes_choose_the_same() -> None:
 
 
 def test_a_name_is_found_among_those_that_have_one_of_its_words() -> None:
-    others = [f"{first} {last} was in the news. " for first in ("Oak", "Elm", "Ash") for last in ("Mill", "Gate", "Hall")]
+    others = [
+        f"{first} {last} was in the news. " for first in ("Oak", "Elm", "Ash") for last in ("Mill", "Gate", "Hall")
+    ]
     text = "".join(40 * [scrap for scrap in others if "Oak Hall" not in scrap])
     documents = [("d1", text), ("d2", "They say that Hall is near Oak. " * 3), ("d3", "Oak Hall burnt down in May.")]
     (best,) = Archive(documents).best("What became of Oak Hall?", count(printed([])) + 40, count)
