@@ -106,7 +106,8 @@ class Fitter:
         self._texts = texts
 
     def fit(self, plan: Plan, summary: Summary | None = None) -> Fitted:
-        """Make what is sent of a history that is planned to its end: what is quoted takes no more than was left out.
+        """Make what is sent of a history that is planned to its end: what is quoted takes no more than was left out,
+        and than there is room for.
 
         The summary of the last cut is found or made where none is given.
         """
@@ -114,14 +115,14 @@ class Fitter:
         before = plan.num_tokens
         if not plan.leaves_out:
             return Fitted(history.conversation, plan, (), before, before, is_new_cut=False)
-        sent, edits, freed = self._shortened(plan)
+        sent, edits, room = self._shortened(plan)
         is_turn = _is_summary_a_turn(sent)
-        summary = summary or self._summary(plan, freed - is_turn * MESSAGE_TOKENS)
+        summary = summary or self._summary(plan, room - is_turn * MESSAGE_TOKENS)
         block = summary_block(summary.text) if summary.text else ""
         summary_cost = self._cost(block) + is_turn * MESSAGE_TOKENS if block else 0
-        if summary_cost > freed:
+        if summary_cost > room:
             block, summary_cost = "", 0
-        passages, passages_cost = self._passages(plan, freed - summary_cost)
+        passages, passages_cost = self._passages(plan, room - summary_cost)
         for index, text in passages.items():
             sent[index] = _begun_with(text, sent[index])
         messages = list(sent.values())
@@ -163,8 +164,8 @@ class Fitter:
         """Tell how long the summary of the last cut may be."""
         if not plan.num_away:
             return 0
-        sent, _, freed = self._shortened(plan)
-        return self._summary_tokens(plan, freed - _is_summary_a_turn(sent) * MESSAGE_TOKENS)
+        sent, _, room = self._shortened(plan)
+        return self._summary_tokens(plan, room - _is_summary_a_turn(sent) * MESSAGE_TOKENS)
 
     def extract(self, plan: Plan, budget: int) -> str:
         """Quote what says most of the turns that are put away."""
@@ -172,11 +173,12 @@ class Fitter:
         return self._summarize(away, budget)
 
     def _shortened(self, plan: Plan) -> tuple[dict[int, Message], list[Edit], int]:
-        """Give what is sent without results and documents, by message, the edits, and the tokens that all of it frees."""
+        """Give what is sent without results and documents, by message, the edits, and the tokens that quotes may take."""
         sent = {index: message for unit in self._units(plan) for index, message in enumerate(unit.messages, unit.start)}
         edits = [self._clear(plan, sent), self._stub(plan, sent)]
         _, away_tokens = self._size_away(plan)
-        return sent, edits, sum(edit.cleared_tokens for edit in edits) + away_tokens
+        freed = sum(edit.cleared_tokens for edit in edits) + away_tokens
+        return sent, edits, min(freed, plan.quote_tokens)
 
     def _units(self, plan: Plan) -> Sequence[Unit]:
         """Give those that are sent."""

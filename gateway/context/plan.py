@@ -44,6 +44,8 @@ class Plan:
     """Of the units that are not sent any more."""
     num_sent_tokens: int = 0
     """Of what is sent without passages."""
+    quote_tokens: int = 0
+    """The most that the summary and all passages may take: what was left under the high watermark at the last cut."""
 
     @property
     def leaves_out(self) -> bool:
@@ -143,7 +145,8 @@ class Planner:
             if excess <= 0:
                 break
             plan = step(plan, excess)
-        return self._without_gone(plan)
+        told = plan.num_sent_tokens - (self.summary_tokens if plan.num_away else 0)
+        return self._without_gone(replace(plan, quote_tokens=max(0, self._high - told)))
 
     def _without_gone(self, plan: Plan) -> Plan:
         """Forget the places of what is not sent at all any more, so that a plan stays small."""
