@@ -156,7 +156,7 @@ def test_quotes_take_no_more_than_there_is_room_for() -> None:
     for room in (1500, 800, 600, 500, 400):
         fitted = fit(asked, room, policy)
         bare = fit(asked, room, replace(policy, passage_share=0.0, summary="off"))
-        high, _ = policy.watermarks(room)
+        high, _ = policy.watermarks(room, History(asked, estimated_tokens, document_tokens=10**9).head_tokens)
         assert size(fitted.conversation) <= max(high, size(bare.conversation))
 
 
