@@ -36,14 +36,16 @@ _TIGHTER = 0.75
 def room_of(window: int, max_tokens: int | None) -> int:
     """Tell how many tokens a prompt may have.
 
-    The answer's share is rounded up to a power of two: whoever asks for a little more or less gets the same cuts.
+    The answer's share is at least that of a request that says nothing, and rounded up to a power of two: whoever asks for
+    a little more or less gets the same cuts.
 
     Args:
         window: of the model, prompt and answer together.
         max_tokens: asked for; None: nothing was.
     """
-    if max_tokens is None:
-        return window - min(DEFAULT_ANSWER_TOKENS, window // 8)
+    least = min(DEFAULT_ANSWER_TOKENS, window // 8)
+    if max_tokens is None or max_tokens <= least:
+        return window - least
     rounded = 1 << max(0, max_tokens - 1).bit_length()
     return max(1, window - rounded if 2 * rounded <= window else window - max_tokens)
 

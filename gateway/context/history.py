@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -12,7 +12,7 @@ import orjson
 from gateway.context.documents import document_span
 from gateway.context.lazy import Lazy
 from gateway.context.units import Counter, Unit, borders_of, units_of
-from gateway.conversation import Conversation, Message, texts_of
+from gateway.conversation import Conversation, texts_of
 
 MESSAGE_TOKENS = 8
 """What a template writes around a message, about."""
@@ -61,7 +61,7 @@ class History:
         self.units: Sequence[Unit] = units_of(self.messages, self.borders)
         self._count = count
         self.document_tokens = document_tokens
-        self.sizes: Sequence[int] = Lazy(len(self.messages), lambda index: self._size(self.messages[index]))
+        self.sizes: Sequence[int] = Lazy(len(self.messages), self._size)
         """Tokens of each message, by estimate."""
         self._documents: dict[int, tuple[Document, ...]] = {}
 
@@ -95,22 +95,28 @@ class History:
 
     def documents_of(self, index: int) -> Sequence[Document]:
         """Give the documents in a message: of a user or a tool, and long."""
-        found = self._documents.get(index)
-        if found is None:
-            found = self._documents[index] = tuple(self._documents_of(index))
-        return found
+        return self._documents.get(index, ()) if self.sizes[index] > self.document_tokens else ()
 
-    def _documents_of(self, index: int) -> Iterator[Document]:
+    def _size(self, index: int) -> int:
         message = self.messages[index]
-        if message.role not in ("user", "tool") or self.sizes[index] <= self.document_tokens:
-            return
-        for number, text in enumerate(texts_of(message.content)):
-            start, stop = document_span(text) if message.role == "user" else (0, len(text))
-            size = self._count(text[start:stop])
-            if size > self.document_tokens:
-                yield Document(Place(index, number), start, stop, size)
-
-    def _size(self, message: Message) -> int:
-        texts = sum(self._count(text) for text in texts_of(message.content))
         calls = message.fields.get("tool_calls")
+        texts = sum(self._size_of(Place(index, number), text) for number, text in enumerate(texts_of(message.content)))
         return MESSAGE_TOKENS + texts + (self._count(orjson.dumps(calls).decode()) if calls else 0)
+
+    def _size_of(self, place: Place, text: str) -> int:
+        """Measure a text, and find the document in it. One with a document takes as much as its parts.
+
+        Long texts are estimated by samples: what is left without the document would else be anything, or less than nothing.
+        """
+        size, role = self._count(text), self.messages[place.message].role
+        if size <= self.document_tokens or role not in ("user", "tool"):
+            return size
+        start, stop = document_span(text) if role == "user" else (0, len(text))
+        inner = size if stop - start == len(text) else self._count(text[start:stop])
+        if inner <= self.document_tokens:
+            return size
+        self._documents[place.message] = (
+            *self._documents.get(place.message, ()),
+            Document(place, start, stop, inner),
+        )
+        return self._count(text[:start]) + inner + self._count(text[stop:])

@@ -72,12 +72,17 @@ class Planner:
         """For each user's turn behind a cut."""
         self.summary_tokens = 0 if policy.summary == "off" else int(policy.summary_share * left)
         self.is_summary_by_model = policy.summary == "model"
-        self._looked_at, self._long = range(0), list[int]()  # messages, and those of them with documents
-        self.fingerprint = blake2b(repr((policy, room)).encode(), digest_size=16).digest()
+        self._looked_at, self._long = range(0), list[int]()  # messages, and those of them with documents, of one pass
+        told = replace(
+            policy, high=1.0, low=1.0, cut_above=0, summary_timeout_seconds=1.0
+        )  # of which the marks are left
+        deciding = repr((self._high, self._low, told)).encode()
+        self.fingerprint = blake2b(deciding, digest_size=16).digest()
         """Of all that a plan follows from beside the history."""
 
     def plan(self, start: Plan = Plan(), stop: int | None = None) -> Plan:
         """Go through the history, from what is planned already to its end, or so many units."""
+        self._looked_at, self._long = range(0), []
         history, units, plan = self._history, self._history.units, start
         stop = len(units) if stop is None else stop
         came, sent = plan.num_tokens, plan.num_sent_tokens
