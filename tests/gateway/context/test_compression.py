@@ -233,3 +233,10 @@ def test_is_shortened_once() -> None:
 
 def test_nothing_gained_is_nothing_done() -> None:
     assert shorten(Result("word " * 30, "search", ""), 20, estimated_tokens) == WHOLE
+
+
+def test_results_of_one_length_are_told_apart() -> None:
+    one = editor()
+    for text, question in ((LONG, "line 31"), (LONG.swapcase(), "line 31"), (LONG, "line 72")):
+        conversation = history(user(question), call(1, text))
+        assert one.edit(conversation, POLICY, 10**6, "t") == fit(conversation)
