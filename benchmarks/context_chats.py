@@ -54,6 +54,7 @@ class Chat:
     """What a client sends piece by piece: a request before each turn of the assistant."""
 
     family: str
+    tools: Sequence[Json] = ()
     messages: list[Json] = field(default_factory=lambda: [{"role": "system", "content": _SYSTEM}])
     questions: dict[int, list[Question]] = field(default_factory=dict)
     """By the place of the assistant's turn that answers."""

@@ -6,17 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from gateway.context.editor import ContextEditor
-from gateway.context.estimate import estimated_tokens
+from gateway.context.editor import ContextEditor, room_of, rooms_of
+from gateway.context.estimate import TokenCounter
 from gateway.context.policy import ContextPolicy
-from gateway.context.units import Unit, units_of
+from gateway.context.units import Unit, borders_of, units_of
 from gateway.conversation import Conversation, Message
 from gateway.normalize.memory import TurnMemory
 from gateway.rendering import PromptRenderer, RenderedPrompt
+from gateway.tokenizer import Tokenizer
 
 _NEVER = 2**31 - 1
-_NUM_ATTEMPTS, _TIGHTER = 3, 0.75
-"""As the gateway's ingress, where tokens were estimated too low."""
 
 
 @dataclass(frozen=True)
@@ -33,31 +32,23 @@ class Policy(Protocol):
 
     name: str
 
-    def prompt(self, conversation: Conversation, room: int) -> Sent | None:
-        """Make what is sent, of at most `room` tokens; None: the request is refused."""
+    def prompt(self, conversation: Conversation, window: int) -> Sent | None:
+        """Make what is sent where prompt and answer have a window of so many tokens; None: the request is refused."""
         ...
 
 
-class Unlimited:
-    """As if the window had no end: what the mean context is compared with."""
-
-    def __init__(self, renderer: PromptRenderer, name: str = "unlimited window") -> None:
-        self.name = name
-        self._renderer = renderer
-
-    def prompt(self, conversation: Conversation, room: int) -> Sent | None:
-        return Sent(self._renderer.render(conversation, tenant=""), cut=0)
-
-
-class NoPolicy(Unlimited):
+class NoPolicy:
     """Refuses what does not fit."""
 
-    def __init__(self, renderer: PromptRenderer) -> None:
-        super().__init__(renderer, "no policy")
+    name = "no policy"
 
-    def prompt(self, conversation: Conversation, room: int) -> Sent | None:
-        sent = super().prompt(conversation, room)
-        return sent if sent is not None and len(sent.prompt.token_ids) <= room else None
+    def __init__(self, renderer: PromptRenderer) -> None:
+        self._renderer = renderer
+
+    def prompt(self, conversation: Conversation, window: int) -> Sent | None:
+        """See `Policy`."""
+        prompt = self._renderer.render(conversation, tenant="")
+        return Sent(prompt, cut=0) if len(prompt.token_ids) <= room_of(window, None) else None
 
 
 class _Dropping:
@@ -67,12 +58,12 @@ class _Dropping:
 
     def __init__(self, renderer: PromptRenderer) -> None:
         self._renderer = renderer
-        self._sizes: dict[tuple[str, str], int] = {}
+        self._sizes: dict[str, int] = {}
 
-    def prompt(self, conversation: Conversation, room: int) -> Sent | None:
+    def prompt(self, conversation: Conversation, window: int) -> Sent | None:
         head = conversation.messages[: conversation.num_head_messages]
-        units = units_of(conversation.messages, len(head))
-        spare = 0
+        units = units_of(conversation.messages, borders_of(conversation.messages, len(head)))
+        room, spare = room_of(window, None), 0
         while (kept := self._kept(units, room - spare - sum(map(self._size, head)))) is not None:
             messages = (*head, *(message for unit in kept for message in unit.messages))
             prompt = self._renderer.render(replace(conversation, messages=messages), tenant="")
@@ -86,7 +77,7 @@ class _Dropping:
 
     def _size(self, message: Message) -> int:
         """Exact but for what the template writes once."""
-        key = message.role, str(message.content)
+        key = repr(message)
         if key not in self._sizes:
             one = self._renderer.render(Conversation((message,)), tenant="")
             two = self._renderer.render(Conversation((message, message)), tenant="")
@@ -144,37 +135,34 @@ class MiddleOut(_Dropping):
 class Ours:
     """The gateway's, as its ingress applies it."""
 
-    def __init__(self, renderer: PromptRenderer, policy: ContextPolicy, name: str = "") -> None:
-        self.name = name or f"ours {policy.high:g} to {policy.low:g}"
+    def __init__(self, renderer: PromptRenderer, tokenizer: Tokenizer, policy: ContextPolicy, name: str) -> None:
+        self.name = name
         self._renderer = renderer
         self._policy = policy
-        self._editor = ContextEditor(estimated_tokens, TurnMemory())
+        self._editor = ContextEditor(TokenCounter(tokenizer.encode_all), TurnMemory())
 
-    def prompt(self, conversation: Conversation, room: int) -> Sent | None:
-        tried = room
-        for _ in range(_NUM_ATTEMPTS):
+    def prompt(self, conversation: Conversation, window: int) -> Sent | None:
+        """See `Policy`."""
+        for tried, _ in rooms_of(window, None):
             fitted = self._editor.edit(conversation, self._policy, tried, "benchmark")
             prompt = self._renderer.render(fitted.conversation, tenant="")
-            if len(prompt.token_ids) <= room:
+            if len(prompt.token_ids) <= room_of(window, None):
                 return Sent(prompt, cut=(tried, fitted.plan.cut_at))
-            tried = int(_TIGHTER * tried)
         return None
 
 
-def policies(renderer: PromptRenderer) -> list[Policy]:
+def policies(renderer: PromptRenderer, tokenizer: Tokenizer) -> list[Policy]:
     """Give all rows of the table."""
     alone = ContextPolicy(document_tokens=_NEVER, passage_share=0.0, summary="off")
-    return [
-        Unlimited(renderer),
-        NoPolicy(renderer),
-        SlidingWindow(renderer),
-        MiddleOut(renderer),
-        Ours(renderer, ContextPolicy()),
-        Ours(renderer, ContextPolicy(high=0.7, low=0.35)),
-        Ours(renderer, ContextPolicy(high=0.95, low=0.7)),
-        Ours(renderer, ContextPolicy(high=0.95, low=0.35)),
-        Ours(renderer, ContextPolicy(summary="off"), "ours without summary"),
-        Ours(renderer, ContextPolicy(passage_share=0.0), "ours without passages"),
-        Ours(renderer, replace(alone, clear_at_least=_NEVER), "ours, dropping alone"),
-        Ours(renderer, alone, "ours, clearing and dropping alone"),
-    ]
+    ours = {
+        "ours": ContextPolicy(),
+        "ours 0.7 to 0.35": ContextPolicy(high=0.7, low=0.35),
+        "ours 0.95 to 0.7": ContextPolicy(high=0.95, low=0.7),
+        "ours 0.95 to 0.35": ContextPolicy(high=0.95, low=0.35),
+        "ours, no summary": ContextPolicy(summary="off"),
+        "ours, no passages": ContextPolicy(passage_share=0.0),
+        "ours, only clearing and dropping": alone,
+        "ours, only dropping": replace(alone, clear_at_least=_NEVER),
+    }
+    rivals: list[Policy] = [NoPolicy(renderer), SlidingWindow(renderer), MiddleOut(renderer)]
+    return [*rivals, *(Ours(renderer, tokenizer, policy, name) for name, policy in ours.items())]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
 import numpy as np
 
-from benchmarks.context_chats import Chat, Question
+from benchmarks.context_chats import Chat
 from benchmarks.context_policies import Policy, Sent
 from gateway.chat_request import conversation_of
-from gateway.conversation import Conversation
+from gateway.rendering import PromptRenderer
 from gateway.tokenizer import TokenArray, Tokenizer
 from prefixcache.hashing import namespace
 from prefixcache.interface import PrefixCacheConfig, Prompt, Scope
@@ -46,6 +46,8 @@ class Tally:
 
     num_requests: int = 0
     num_refused: int = 0
+    whole_tokens: int = 0
+    """Of all histories as they came: prompts if the window had no end."""
     prompt_tokens: int = 0
     hit_tokens: int = 0
     hit_tokens_small: int = 0
@@ -55,7 +57,6 @@ class Tally:
     """Prompts that did not begin with the one before, with no cut in between."""
     found: dict[tuple[str, bool], Share] = field(default_factory=dict)
     """Questions whose answer is in the prompt, by where it stood and whether much was said since."""
-    missed: list[tuple[Chat, int, Question]] = field(default_factory=list)
 
     @property
     def prefill_tokens(self) -> int:
@@ -68,14 +69,15 @@ class Tally:
         return self.prompt_tokens - self.hit_tokens_small
 
     @property
-    def mean_context(self) -> float:
-        """Tokens of a prompt that was not refused."""
-        return self.prompt_tokens / max(1, self.num_requests - self.num_refused)
+    def context_share(self) -> float:
+        """Mean length of the prompts, of the mean length of all histories."""
+        mean = self.prompt_tokens / max(1, self.num_requests - self.num_refused)
+        return mean * self.num_requests / max(1, self.whole_tokens)
 
-    def rate(self, kind: str, *, is_late: bool | None = None) -> float:
-        """Share of questions of a kind whose answer is in the prompt; a refused request has none."""
+    def share(self, kind: str, *, is_late: bool | None = None) -> Share:
+        """Count the questions of a kind whose answer is in the prompt; a refused request has none."""
         shares = [share for (of, late), share in self.found.items() if of == kind and is_late in (None, late)]
-        return Share(sum(share.num for share in shares), sum(share.of for share in shares)).rate
+        return Share(sum(share.num for share in shares), sum(share.of for share in shares))
 
 
 class Replay:
@@ -83,16 +85,20 @@ class Replay:
 
     Args:
         policy: makes the prompts.
+        renderer: of the same model.
         tokenizer: of the same model.
-        room: most tokens of a prompt.
+        window: tokens of a prompt and its answer.
         num_blocks: of the small pool.
     """
 
-    def __init__(self, policy: Policy, tokenizer: Tokenizer, *, room: int, num_blocks: int) -> None:
+    def __init__(
+        self, policy: Policy, renderer: PromptRenderer, tokenizer: Tokenizer, *, window: int, num_blocks: int
+    ) -> None:
         self.tally = Tally()
         self._policy = policy
+        self._renderer = renderer
         self._tokenizer = tokenizer
-        self._room = room
+        self._window = window
         self._pools = [_pool(_UNLIMITED), _pool(num_blocks)]
         self._last: dict[int, tuple[object, list[bytes]]] = {}
         """By chat: the last cut, and the digests of the last prompt's blocks."""
@@ -100,13 +106,14 @@ class Replay:
     def play(self, chats: Sequence[Chat]) -> Tally:
         """Let all chats take turns, request by request."""
         for number, chat, turn in _order(chats):
-            messages = chat.messages[: turn + 1]
-            conversation = conversation_of({"model": "benchmark", "messages": messages})
-            asked = Conversation(conversation.messages[:-1], (), conversation.fields)
-            sent = self._policy.prompt(asked, self._room)
+            body = {"model": "benchmark", "messages": chat.messages[: turn + 1], "tools": list(chat.tools)}
+            conversation = conversation_of(body)
+            asked = replace(conversation, messages=conversation.messages[:-1])
+            self.tally.whole_tokens += len(self._renderer.render(asked, tenant="").token_ids)
+            sent = self._policy.prompt(asked, self._window)
             self._judge(chat, turn, sent)
             if sent is not None:
-                self._serve(number, sent, str(conversation.messages[-1].content))
+                self._serve(number, sent, str(conversation.messages[-1].content or ""))
         return self.tally
 
     def _judge(self, chat: Chat, turn: int, sent: Sent | None) -> None:
@@ -114,10 +121,8 @@ class Replay:
         self.tally.num_refused += sent is None
         text = sent.prompt.text if sent is not None and turn in chat.questions else ""
         for question in chat.questions.get(turn, ()):
-            is_there = question.answer in text
-            self.tally.found.setdefault((question.kind, question.is_late), Share()).add(is_there)
-            if not is_there:
-                self.tally.missed.append((chat, turn, question))
+            share = self.tally.found.setdefault((question.kind, question.is_late), Share())
+            share.add(question.answer in text)
 
     def _serve(self, number: int, sent: Sent, answer: str) -> None:
         token_ids = sent.prompt.token_ids
@@ -126,6 +131,8 @@ class Replay:
         hits = [_serve(pool, token_ids, answer_ids) for pool in self._pools]
         self.tally.hit_tokens += hits[0]
         self.tally.hit_tokens_small += hits[1]
+        if sent.cut is None:
+            return
         cut, before = self._last.get(number, (sent.cut, []))
         digests = _digests(token_ids)
         if cut != sent.cut:

@@ -38,6 +38,11 @@ class Bm25:
         self._scores = self._idf[word] * counts / (counts + _K1 * (1 - _B + _B * relative))
         self._starts = np.searchsorted(word, np.arange(len(self._ids) + 1))
 
+    def rarity(self, word: str) -> float:
+        """Tell how few texts have a word; 0: none has it."""
+        index = self._ids.get(word)
+        return 0.0 if index is None else float(self._idf[index])
+
     def scores(self, question: Sequence[str]) -> npt.NDArray[np.float64]:
         """Score every text: `[num_texts]`, at least 0; 0 where no word is shared. A word counts once.
 

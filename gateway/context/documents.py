@@ -10,6 +10,7 @@ from gateway.context.chunks import splits_letter
 
 _MAX_QUESTION_CHARS = 1000
 """Of what stands before a document, and of what stands behind it."""
+_ASKS = re.compile(r"[?？؟]")
 _BORDERS = (
     re.compile(r"\n[ \t]*\n\s*"),
     re.compile(r"\n\s*"),
@@ -48,3 +49,10 @@ def _cuts(text: str, first: int, last: int, fences: Sequence[tuple[int, int]]) -
         if cuts:
             return cuts
     return []
+
+
+def asked_in(text: str) -> str:
+    """Leave the paragraphs that ask, and the first and the last one: what stands between is what is asked about."""
+    paragraphs = _BORDERS[0].split(text.strip())
+    between = filter(_ASKS.search, paragraphs[1:-1])
+    return "\n\n".join([paragraphs[0], *between, *paragraphs[1:][-1:]])

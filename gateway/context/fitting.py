@@ -108,20 +108,20 @@ class Fitter:
     def fit(self, plan: Plan, summary: Summary | None = None) -> Fitted:
         """Make what is sent of a history that is planned to its end: what is quoted takes no more than was left out.
 
-        The summary of the last cut is found or made where none is given.
+        Nor than there is room for. The summary of the last cut is found or made where none is given.
         """
         history = self._history
         before = plan.num_tokens
         if not plan.leaves_out:
             return self._whole(plan)
-        sent, edits, freed = self._shortened(plan)
+        sent, edits, room = self._shortened(plan)
         is_turn = _is_summary_a_turn(sent)
-        summary = summary or self._summary(plan, freed - is_turn * MESSAGE_TOKENS)
+        summary = summary or self._summary(plan, room - is_turn * MESSAGE_TOKENS)
         block = summary_block(summary.text) if summary.text else ""
         summary_cost = self._cost(block) + is_turn * MESSAGE_TOKENS if block else 0
-        if summary_cost > freed:
+        if summary_cost > room:
             block, summary_cost = "", 0
-        passages, passages_cost = self._passages(plan, freed - summary_cost)
+        passages, passages_cost = self._passages(plan, room - summary_cost)
         for index, text in passages.items():
             sent[index] = _begun_with(text, sent[index])
         messages = list(sent.values())
@@ -172,8 +172,8 @@ class Fitter:
         """Tell how long the summary of the last cut may be."""
         if not plan.num_away:
             return 0
-        sent, _, freed = self._shortened(plan)
-        return self._summary_tokens(plan, freed - _is_summary_a_turn(sent) * MESSAGE_TOKENS)
+        sent, _, room = self._shortened(plan)
+        return self._summary_tokens(plan, room - _is_summary_a_turn(sent) * MESSAGE_TOKENS)
 
     def extract(self, plan: Plan, budget: int) -> str:
         """Quote what says most of the turns that are put away."""
@@ -181,13 +181,13 @@ class Fitter:
         return self._summarize(away, budget)
 
     def _shortened(self, plan: Plan) -> tuple[dict[int, Message], list[Edit], int]:
-        """Give what is sent without results and documents, by message, the edits, and the tokens that all of it frees."""
+        """Give what is sent without results and documents, by message, the edits, and the tokens that quotes may take."""
         borders = (range(unit.start, unit.start + len(unit.messages)) for unit in self._units(plan))
         sent = {index: self._history.sent_first(index) for index in chain.from_iterable(borders)}
         compressed, cleared, stubbed = self._compress(sent), self._clear(plan, sent), self._stub(plan, sent)
         _, away_tokens = self._size_away(plan)
         freed = cleared.cleared_tokens + stubbed.cleared_tokens + away_tokens  # the same until the next cut
-        return sent, [compressed, cleared, stubbed], freed
+        return sent, [compressed, cleared, stubbed], min(freed, plan.quote_tokens)
 
     def _units(self, plan: Plan) -> Sequence[Unit]:
         """Give those that are sent."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import orjson
 
 from gateway.context.compression import WHOLE, Result, Shorten, Shortened, whole
-from gateway.context.documents import document_span
+from gateway.context.documents import asked_in, document_span
 from gateway.context.lazy import Lazy
 from gateway.context.units import Counter, Unit, borders_of, units_of
 from gateway.conversation import Content, Conversation, Message, text_part, texts_of
@@ -142,8 +142,8 @@ class History:
         for document in self.documents_of(index):
             if document.place in without:
                 text = texts[document.place.text]
-                texts[document.place.text] = f"{text[: document.start]}\n{text[document.stop :]}"
-        return "\n".join(texts)
+                texts[document.place.text] = f"{text[: document.start]}\n\n{text[document.stop :]}"
+        return asked_in("\n\n".join(texts))
 
     def documents_of(self, index: int) -> Sequence[Document]:
         """Give the documents in a message: of a user or a tool, and long."""

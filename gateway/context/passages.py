@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from gateway.context.bm25 import Bm25
 from gateway.context.chunks import Chunk, chunks_of
@@ -13,7 +16,11 @@ from gateway.context.placeholders import quoted
 from gateway.context.units import Counter
 from gateway.context.words import Words
 
-CHUNK_CHARS = 320
+CHUNK_CHARS = 160
+"""A sentence or two: where the budget is small, many of them give more answers than a few long ones."""
+_NUM_RESCORED = 128
+"""Chunks of which the pairs of words are looked at."""
+_LAST_QUESTION = re.compile(r"[^.!?。！？\n]*[?？][^\w?？]*\Z")
 _HEADER = "[Quoted from parts of this chat that are left out: it may help with what follows]"
 _MAX_MISFITS = 8
 """Chunks that do not fit any more, after which the rest is not looked at."""
@@ -43,7 +50,7 @@ class Archive:
             (index, chunk) for index, (_, text) in enumerate(self._documents) for chunk in chunks_of(text, CHUNK_CHARS)
         ]
         words = Words()
-        self._index = Bm25([words.of(chunk.text) for _, chunk in self._chunks])
+        self._index = Bm25([words.of(self._said(place)) for place in range(len(self._chunks))])
 
     def best(self, query: str, budget_tokens: int, count: Counter) -> list[Passage]:
         """Choose the passages that answer a question best, as many as the budget takes when they are `printed`.
@@ -57,7 +64,7 @@ class Archive:
 
         Returns: in the order of the documents; chosen chunks that touch are one passage. Empty where no word is shared.
         """
-        scores = self._index.scores(Words().of(query))
+        scores = self._scores(query)
         left, num_misfits, chosen = budget_tokens - count(_HEADER + "\n"), 0, []
         for place in np.argsort(-scores, kind="stable"):
             if scores[place] <= 0 or left <= 0 or num_misfits == _MAX_MISFITS:
@@ -70,6 +77,26 @@ class Archive:
             else:
                 num_misfits += 1
         return list(self._joined(sorted(chosen)))
+
+    def _said(self, place: int) -> str:
+        """Give a chunk without the question that its document ends with: it is what is most like a new one."""
+        document, chunk = self._chunks[place]
+        is_last = place + 1 == len(self._chunks) or self._chunks[place + 1][0] != document
+        return _LAST_QUESTION.sub("", chunk.text) if is_last else chunk.text
+
+    def _scores(self, query: str) -> npt.NDArray[np.float64]:
+        """Score every chunk; the best of them anew, with more where words stand side by side as in the question.
+
+        So a name of two common words is found among all that have one of them. A pair counts as its commoner word.
+        """
+        words = Words()
+        asked = words.of(query)
+        scores = self._index.scores(asked)
+        pairs = {pair: min(map(self._index.rarity, pair)) ** 2 for pair in pairwise(asked)}
+        for place in np.argsort(-scores, kind="stable")[:_NUM_RESCORED]:
+            found = set(pairwise(words.of(self._said(place))))
+            scores[place] += sum(weight for pair, weight in pairs.items() if pair in found)
+        return scores
 
     def _joined(self, places: Sequence[int]) -> Iterator[Passage]:
         """Make passages of chunks in order."""

@@ -44,6 +44,8 @@ class Plan:
     """Of the units that are not sent any more."""
     num_sent_tokens: int = 0
     """Of what is sent without passages."""
+    quote_tokens: int = 0
+    """The most that the summary and all passages may take: what was left under the high watermark at the last cut."""
 
     @property
     def leaves_out(self) -> bool:
@@ -64,10 +66,11 @@ class Planner:
         self._history = history
         self._borders = history.borders
         self._policy = policy
-        self._high, self._low = policy.watermarks(room)
-        self.passage_tokens = int(policy.passage_share * self._low)
+        self._high, self._low = policy.watermarks(room, history.head_tokens)
+        left = self._low - history.head_tokens
+        self.passage_tokens = int(policy.passage_share * left)
         """For each user's turn behind a cut."""
-        self.summary_tokens = 0 if policy.summary == "off" else int(policy.summary_share * self._low)
+        self.summary_tokens = 0 if policy.summary == "off" else int(policy.summary_share * left)
         self.is_summary_by_model = policy.summary == "model"
         self._looked_at, self._long = range(0), list[int]()  # messages, and those of them with documents
         self.fingerprint = blake2b(repr((policy, room)).encode(), digest_size=16).digest()
@@ -145,7 +148,8 @@ class Planner:
             if excess <= 0:
                 break
             plan = step(plan, excess)
-        return self._without_gone(plan)
+        told = plan.num_sent_tokens - (self.summary_tokens if plan.num_away else 0)
+        return self._without_gone(replace(plan, quote_tokens=max(0, self._high - told)))
 
     def _without_gone(self, plan: Plan) -> Plan:
         """Forget the places of what is not sent at all any more, so that a plan stays small."""

@@ -195,7 +195,7 @@ def test_what_was_left_out_is_found_behind_a_cut() -> None:
     asked = user("How heavy is the zebra?")
     assert "7391" not in str(fit(history(*turns, asked)).conversation)
     old = [message for number in range(9) for message in (user(words(100, number)), answer(words(100, number)))]
-    fitted = fit(history(*old, *turns, asked), 2700, replace(POLICY, document_tokens=1000))
+    fitted = fit(history(*old, *turns, asked), 2500, replace(POLICY, document_tokens=1000))
     assert fitted.is_new_cut
     assert GAP in result_of(fitted)
     assert "7391" in str(fitted.conversation.messages[-1].content)
@@ -228,7 +228,7 @@ def test_is_shortened_once() -> None:
     assert noticing.edit(history(*conversation.messages[1:], answer("so"), user("and?")), POLICY, 10**6, "t").edits == (
         first.edits
     )
-    assert max(map(len, counted)) < 10
+    assert max(map(len, counted)) < 100
 
 
 def test_nothing_gained_is_nothing_done() -> None:

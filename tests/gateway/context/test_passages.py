@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.context.bm25 import Bm25
+from gateway.context.documents import asked_in
 from gateway.context.passages import Archive, Passage, printed
 from gateway.context.words import Words
 from tests.gateway.context.facts import documents, facts
@@ -127,3 +128,34 @@ def test_other_processes_choose_the_same() -> None:
     ]
     assert runs[0] == runs[1]
     assert len(runs[0]) > 100
+
+
+def test_a_name_is_found_among_those_that_have_one_of_its_words() -> None:
+    others = [
+        f"{first} {last} was in the news. " for first in ("Oak", "Elm", "Ash") for last in ("Mill", "Gate", "Hall")
+    ]
+    text = "".join(40 * [scrap for scrap in others if "Oak Hall" not in scrap])
+    documents = [("d1", text), ("d2", "They say that Hall is near Oak. " * 3), ("d3", "Oak Hall burnt down in May.")]
+    (best,) = Archive(documents).best("What became of Oak Hall?", count(printed([])) + 40, count)
+    assert best.text == "Oak Hall burnt down in May."
+
+
+def test_a_question_that_was_asked_before_answers_nothing() -> None:
+    asked = [(f"d{number}", f"Hello. How much may the {one} cost?") for number, one in enumerate(("boat", "tent"))]
+    told = ("d9", "The kayak: nothing above 410.")
+    (best,) = Archive([*asked, told]).best("How much may the kayak cost?", 40, count)
+    assert best.text == told[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Read this.\n\nOne.\n\nTwo.\n\nWho?", "Read this.\n\nWho?"),
+        ("Who?\n\nOne.\n\nWhen?\n\nTwo.\n\nRead this.", "Who?\n\nWhen?\n\nRead this."),
+        ("在哪里？\n\n一。\n\n多少？\n\n二。\n\n三。", "在哪里？\n\n多少？\n\n三。"),
+        ("All of it", "All of it"),
+        ("", ""),
+    ],
+)
+def test_what_is_asked(text: str, expected: str) -> None:
+    assert asked_in(text) == expected

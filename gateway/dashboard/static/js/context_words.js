@@ -25,14 +25,14 @@ export function editMeaning({ type, written_by: writer, fallback }) {
 
 /** Its parameters as they are when nothing is chosen, each with a label and what it means. */
 export const PARAMS = {
-  high: { preset: 0.85, label: "Cut above", means: "share of the room for prompts above which a chat is cut." },
+  high: { preset: 0.85, label: "Cut above", means: "share of the room behind system text and tools above which a chat is cut." },
   low: { preset: 0.5, label: "Cut down to", means: "share that is left. The lower, the rarer are cuts." },
   cut_above: { preset: 0, label: "Never above", means: "tokens: a chat with more is cut in any case. 0: the share alone decides." },
   keep_tool_results: { preset: 3, label: "Tool results kept", means: "the last ones, which are never cleared." },
   clear_at_least: { preset: 512, label: "Clear at least", means: "tokens: tool results are not cleared for less." },
   exclude_tools: { preset: [], label: "Tools left alone", means: "names with commas between: their results are never cleared nor compressed." },
   document_tokens: { preset: 1000, label: "A document from", means: "tokens: a longer text is a document, of which passages are given." },
-  passage_share: { preset: 0.125, label: "Passages", means: "share of what is left that passages for a question may take." },
+  passage_share: { preset: 0.2, label: "Passages", means: "share of what is left that passages for a question may take." },
   keep_units: { preset: 6, label: "Turns kept", means: "the last ones, which are never summarized." },
   summary: { preset: "extractive", label: "Summary", means: "who writes what stands in the place of old turns.", choices: ["extractive", "model", "off"] },
   summary_share: { preset: 0.1, label: "Length of a summary", means: "share of what is left that it may take." },
