@@ -10,6 +10,7 @@ from typing import Any
 from gateway.context.archives import Archives
 from gateway.context.asking import asked_for_summary, usable_summary
 from gateway.context.beginnings import Beginnings
+from gateway.context.compression import shortening
 from gateway.context.counts import remembering
 from gateway.context.extract import summarize
 from gateway.context.fitting import Archive, Fitted, Fitter
@@ -104,7 +105,7 @@ class ContextEditor:
         self, conversation: Conversation, policy: ContextPolicy, room: int, scope: str
     ) -> tuple[Fitter, Plan, Callable[..., Fitted]]:
         count = remembering(self.count, self._memory, scope)
-        history = History(conversation, count, document_tokens=policy.document_tokens)
+        history = self._measured(conversation, policy, count, scope)
         planner, beginnings = Planner(history, policy, room), Beginnings(conversation)
         plans = PlanMemory(self._memory, scope)
         fitter = Fitter(
@@ -125,6 +126,15 @@ class ContextEditor:
 
         return fitter, plan, finish
 
+    def _measured(self, conversation: Conversation, policy: ContextPolicy, count: Counter, scope: str) -> History:
+        return History(
+            conversation,
+            count,
+            document_tokens=policy.document_tokens,
+            shorten=shortening(policy.compress_tool_results_over, self.count, self._memory, scope),
+            exclude_tools=policy.exclude_tools,
+        )
+
     def refusal(self, error: ContextLengthError, fitted: Fitted) -> ContextLengthError:
         """Tell why a chat that was cut is still too long."""
         return still_too_long(error, fitted, self.count)
@@ -132,7 +142,7 @@ class ContextEditor:
     def audit(self, conversation: Conversation, policy: ContextPolicy, room: int, scope: str) -> Fitted:
         """Plan what `edit` would leave out, and write no texts; they count with all that they may take."""
         count = remembering(self.count, self._memory, scope)
-        history = History(conversation, count, document_tokens=policy.document_tokens)
+        history = self._measured(conversation, policy, count, scope)
         planner, beginnings = Planner(history, policy, room), Beginnings(conversation)
         plans = PlanMemory(self._memory, scope)
         fitter = Fitter(

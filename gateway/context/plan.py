@@ -90,8 +90,7 @@ class Planner:
             came = sent = history.head_tokens
         passages = self._passages_size(plan)
         for index in range(start.num_units, stop):
-            size = self._size_as_it_came(index)
-            came, sent = came + size, sent + size
+            came, sent = came + self._size_as_it_came(index), sent + self._size_as_sent_first(index)
             if plan.leaves_out and self._history.is_of_user(index):
                 passages += self.passage_tokens
             if sent + passages > self._high and is_request_point(units, index):
@@ -127,6 +126,9 @@ class Planner:
         return self.passage_tokens * (num_questions + (plan.pinned is not None and plan.pinned >= plan.question))
 
     def _size_as_it_came(self, index: int) -> int:
+        return sum(self._history.sizes_as_they_came[message] for message in self._messages_of(index))
+
+    def _size_as_sent_first(self, index: int) -> int:
         return sum(self._history.sizes[message] for message in self._messages_of(index))
 
     def _unit_size(self, plan: Plan, index: int) -> int:

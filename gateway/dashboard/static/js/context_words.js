@@ -30,7 +30,7 @@ export const PARAMS = {
   cut_above: { preset: 0, label: "Never above", means: "tokens: a chat with more is cut in any case. 0: the share alone decides." },
   keep_tool_results: { preset: 3, label: "Tool results kept", means: "the last ones, which are never cleared." },
   clear_at_least: { preset: 512, label: "Clear at least", means: "tokens: tool results are not cleared for less." },
-  exclude_tools: { preset: [], label: "Tools left alone", means: "names with commas between: their results are never cleared." },
+  exclude_tools: { preset: [], label: "Tools left alone", means: "names with commas between: their results are never cleared nor compressed." },
   document_tokens: { preset: 1000, label: "A document from", means: "tokens: a longer text is a document, of which passages are given." },
   passage_share: { preset: 0.2, label: "Passages", means: "share of what is left that passages for a question may take." },
   keep_units: { preset: 6, label: "Turns kept", means: "the last ones, which are never summarized." },
