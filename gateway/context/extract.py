@@ -50,7 +50,7 @@ class _Sentence(NamedTuple):
     words: Sequence[str]
 
 
-def summarize(texts: Sequence[str], budget_tokens: int, count: Counter) -> str:
+def summarize(texts: Sequence[str], budget_tokens: int, count: Counter, words: Words | None = None) -> str:
     """Quote the sentences that say most of what the texts say, and those that state facts.
 
     The same texts give the same summary in every process. It is never longer than the texts on lines of their own.
@@ -59,10 +59,11 @@ def summarize(texts: Sequence[str], budget_tokens: int, count: Counter) -> str:
         texts: in the order of the history.
         budget_tokens: most that the summary takes, as `count` tells.
         count: a text must take no more than its parts together.
+        words: that others cut texts with, too.
 
     Returns: a line for each text of which something is quoted; empty where nothing fits.
     """
-    sentences = _preselected(_sentences(texts))
+    sentences = _preselected(_sentences(texts, words or Words()))
     if not sentences:
         return ""
     scores = lexrank([sentence.words for sentence in sentences])
@@ -123,7 +124,7 @@ def _steady(links: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return scores
 
 
-def _sentences(texts: Sequence[str]) -> list[_Sentence]:
+def _sentences(texts: Sequence[str], words: Words) -> list[_Sentence]:
     """Give each sentence once, where it comes first; of very many those with facts, or some from everywhere."""
     found: dict[str, tuple[int, int]] = {}
     for place, text in enumerate(texts):
@@ -133,7 +134,7 @@ def _sentences(texts: Sequence[str]) -> list[_Sentence]:
     bonuses = {sentence: _bonus(sentence) for sentence in found}
     facts = _thinned([sentence for sentence in found if bonuses[sentence]], _MAX_READ)
     rest = _thinned([sentence for sentence in found if not bonuses[sentence]], _MAX_READ - len(facts))
-    words, kept = Words(), {*facts, *rest}
+    kept = {*facts, *rest}
     return [
         _Sentence(sentence, *place, bonuses[sentence], words.of(sentence))
         for sentence, place in found.items()

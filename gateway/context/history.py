@@ -111,6 +111,6 @@ class History:
                 yield Document(Place(index, number), start, stop, size)
 
     def _size(self, message: Message) -> int:
-        texts = sum(self._count(text) for text in texts_of(message.content))
+        texts = sum(map(self._count, texts_of(message.content)))
         calls = message.fields.get("tool_calls")
         return MESSAGE_TOKENS + texts + (self._count(orjson.dumps(calls).decode()) if calls else 0)

@@ -121,7 +121,8 @@ class Planner:
         return self.passage_tokens * (num_questions + (plan.pinned is not None and plan.pinned >= plan.question))
 
     def _size_as_it_came(self, index: int) -> int:
-        return sum(self._history.sizes[message] for message in self._messages_of(index))
+        start, stop = self._borders[index], self._borders[index + 1]
+        return self._history.sizes[start] if stop == start + 1 else sum(self._history.sizes[start:stop])
 
     def _unit_size(self, plan: Plan, index: int) -> int:
         return sum(self._message_size(plan, message) for message in self._messages_of(index))
