@@ -106,10 +106,9 @@ class Fitter:
         self._texts = texts
 
     def fit(self, plan: Plan, summary: Summary | None = None) -> Fitted:
-        """Make what is sent of a history that is planned to its end: what is quoted takes no more than was left out,
-        and than there is room for.
+        """Make what is sent of a history that is planned to its end: what is quoted takes no more than was left out.
 
-        The summary of the last cut is found or made where none is given.
+        Nor than there is room for. The summary of the last cut is found or made where none is given.
         """
         history = self._history
         before = plan.num_tokens

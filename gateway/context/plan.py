@@ -66,10 +66,11 @@ class Planner:
         self._history = history
         self._borders = history.borders
         self._policy = policy
-        self._high, self._low = policy.watermarks(room)
-        self.passage_tokens = int(policy.passage_share * self._low)
+        self._high, self._low = policy.watermarks(room, history.head_tokens)
+        left = self._low - history.head_tokens
+        self.passage_tokens = int(policy.passage_share * left)
         """For each user's turn behind a cut."""
-        self.summary_tokens = 0 if policy.summary == "off" else int(policy.summary_share * self._low)
+        self.summary_tokens = 0 if policy.summary == "off" else int(policy.summary_share * left)
         self.is_summary_by_model = policy.summary == "model"
         self._looked_at, self._long = range(0), list[int]()  # messages, and those of them with documents
         self.fingerprint = blake2b(repr((policy, room)).encode(), digest_size=16).digest()

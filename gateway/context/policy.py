@@ -17,7 +17,7 @@ class ContextPolicy:
     """All sizes are tokens, by estimate (`units.Counter`)."""
 
     high: float = 0.85
-    """Share of the room above which a conversation is cut."""
+    """Share of the room behind the head above which a conversation is cut."""
     low: float = 0.5
     """Share of the room that it is cut to."""
     cut_above: int = 0
@@ -43,12 +43,17 @@ class ContextPolicy:
     compress_tool_results_over: int = 0
     """A tool result that is longer is cut to its best passages when it first comes, for good; 0: none is."""
 
-    def watermarks(self, room: int) -> tuple[int, int]:
-        """Give the high and the low one for a room of so many tokens."""
-        high, low = int(self.high * room), int(self.low * room)
-        if 0 < self.cut_above < high:
-            return self.cut_above, self.cut_above * low // high
-        return high, low
+    def watermarks(self, room: int, head_tokens: int = 0) -> tuple[int, int]:
+        """Give the high and the low one for a room of so many tokens, of which a head that is never cut takes some.
+
+        They are shares of what the head leaves: else a long one would leave no way between them, and each request be a cut.
+        """
+        behind = max(0, room - head_tokens)
+        high, low = int(self.high * behind), int(self.low * behind)
+        most = max(0, self.cut_above - head_tokens)
+        if self.cut_above and most < high:
+            high, low = most, most * low // high
+        return head_tokens + high, head_tokens + low
 
 
 def policy_of(params: Mapping[str, Any]) -> ContextPolicy:

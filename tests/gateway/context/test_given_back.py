@@ -45,5 +45,5 @@ def test_tokens_of_answers_stand_for_the_same_answers() -> None:
 
 def cut_form(memory: TurnMemory, conversation: Conversation) -> Canonical:
     canonical = canonical_form(rule_set("canonical_call_ids"), conversation, Recollection(memory, "t"), {})
-    fitted = ContextEditor(estimated_tokens, memory).edit(canonical.conversation, POLICY, 1500, "t")
+    fitted = ContextEditor(estimated_tokens, memory).edit(canonical.conversation, POLICY, 2000, "t")
     return canonical.sent_as(fitted.conversation)

@@ -63,7 +63,7 @@ def test_between_cuts_nothing_that_was_sent_changes(conversation: Conversation) 
 def test_what_is_sent_is_under_the_high_watermark_or_the_last_turn_alone(conversation: Conversation, room: int) -> None:
     planner = planner_of(conversation, room=room)
     plan = planner.plan()
-    high, _ = POLICY.watermarks(room)
+    high, _ = POLICY.watermarks(room, History(conversation, count, document_tokens=300).head_tokens)
     assert planner.size(plan) <= high or plan.num_away == plan.num_units - 1
     whole = replace(Plan(), num_units=plan.num_units)
     assert not plan.leaves_out or planner.size(plan) < planner.measured(whole)

@@ -21,6 +21,14 @@ def test_lower_of_share_and_tokens_counts(cut_above: int, marks: tuple[int, int]
 
 
 @pytest.mark.parametrize(
+    ("head", "cut_above", "marks"),
+    [(9000, 0, (9800, 9400)), (9000, 9400, (9400, 9200)), (9000, 5000, (9000, 9000)), (12_000, 0, (12_000, 12_000))],
+)
+def test_long_head_leaves_a_way_between_them(head: int, cut_above: int, marks: tuple[int, int]) -> None:
+    assert ContextPolicy(high=0.8, low=0.4, cut_above=cut_above).watermarks(10_000, head) == marks
+
+
+@pytest.mark.parametrize(
     ("mode", "asked", "wanted"),
     [
         (Mode.OFF, ContextAsked(), None),

@@ -25,7 +25,7 @@ export function editMeaning({ type, written_by: writer, fallback }) {
 
 /** Its parameters as they are when nothing is chosen, each with a label and what it means. */
 export const PARAMS = {
-  high: { preset: 0.85, label: "Cut above", means: "share of the room for prompts above which a chat is cut." },
+  high: { preset: 0.85, label: "Cut above", means: "share of the room behind system text and tools above which a chat is cut." },
   low: { preset: 0.5, label: "Cut down to", means: "share that is left. The lower, the rarer are cuts." },
   cut_above: { preset: 0, label: "Never above", means: "tokens: a chat with more is cut in any case. 0: the share alone decides." },
   keep_tool_results: { preset: 3, label: "Tool results kept", means: "the last ones, which are never cleared." },
