@@ -50,8 +50,9 @@ def sentences_of(text: str) -> list[str]:
 
     White space within them is one space; fences and what holds no letter and no digit are left out.
     """
-    ends = [*(border.end for border in borders_of(text)), len(text)]
-    sentences = (" ".join(text[start:end].split()) for start, end in zip([0, *ends], ends, strict=False))
+    ends = [border.end for border in borders_of(text)]
+    parts = [text[start:end] for start, end in zip([0, *ends], [*ends, len(text)], strict=True)] if ends else [text]
+    sentences = [" ".join(part.split()) for part in parts]
     return [sentence for sentence in sentences if _IS_SAID.search(sentence) and sentence[:3] not in FENCES]
 
 

@@ -154,6 +154,8 @@ class Planner:
         """Forget the places of what is not sent at all any more, so that a plan stays small."""
         pinned = range(0) if plan.pinned is None else self._messages_of(plan.pinned)
         start = self._sent_messages(plan).start
+        if not plan.cleared and not plan.stubbed:
+            return plan
         return replace(
             plan,
             cleared=frozenset(index for index in plan.cleared if index >= start or index in pinned),
@@ -174,7 +176,7 @@ class Planner:
         results = [index for index in self._results(plan) if index not in plan.cleared]
         gains = {index: self._message_size(plan, index) - PLACEHOLDER_TOKENS for index in results}
         candidates = [index for index in results if gains[index] > 0]
-        if sum(gains[index] for index in candidates) < self._policy.clear_at_least:
+        if not candidates or sum(gains[index] for index in candidates) < self._policy.clear_at_least:
             return plan
         cleared, gained = set(plan.cleared), 0
         for index in candidates:
@@ -199,6 +201,8 @@ class Planner:
                 break
             stubbed.add(document.place)
             gained += document.num_tokens - PLACEHOLDER_TOKENS
+        if not gained:
+            return plan
         return replace(plan, stubbed=frozenset(stubbed), num_sent_tokens=plan.num_sent_tokens - gained)
 
     def _documents(self, plan: Plan) -> Iterator[Document]:

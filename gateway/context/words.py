@@ -63,7 +63,8 @@ def _expand(word: str) -> Iterator[str]:
     if _IS_PLAIN.fullmatch(word):
         yield _singular(word.lower())
         return
-    for run in _RUN.findall(unicodedata.normalize("NFKC", word)):
+    runs = [word] if word.isascii() else _RUN.findall(unicodedata.normalize("NFKC", word))
+    for run in runs:
         if _IS_SPACELESS.match(run):
             yield from map(add, run, run[1:]) if len(run) > 1 else run
             continue
