@@ -104,7 +104,8 @@ def lexrank(sentences: Sequence[Sequence[str]]) -> npt.NDArray[np.float64]:
             if word in columns:
                 vectors[row, columns[word]] = weight
     vectors /= np.where(norms > 0, norms, 1.0)[:, None]
-    similar = vectors @ vectors.T > _SIMILAR
+    # Not `@`: the threads of a BLAS spin behind it for longer than all of this takes.
+    similar = np.einsum("ik,jk->ij", vectors, vectors) > _SIMILAR
     np.fill_diagonal(similar, norms > 0)
     links = similar / np.maximum(similar.sum(axis=1, keepdims=True), 1)
     return _steady(links.T)
@@ -114,7 +115,7 @@ def _steady(links: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Give what following the links does not change any more."""
     scores = np.full(len(links), 1 / len(links))
     for _ in range(_MAX_STEPS):
-        following = links @ scores
+        following = np.einsum("ij,j->i", links, scores)
         norm = np.linalg.norm(following)
         if norm == 0:
             break
