@@ -23,6 +23,7 @@ from gateway.context.policy import ContextPolicy
 from gateway.context.refusal import still_too_long
 from gateway.context.summary import Lacks, Summary
 from gateway.context.units import Counter
+from gateway.context.words import Words
 from gateway.conversation import Conversation
 from gateway.errors import ContextLengthError
 from gateway.normalize.memory import TurnMemory
@@ -70,7 +71,8 @@ class ContextEditor:
     def __init__(self, count: Counter, memory: TurnMemory) -> None:
         self.count = count
         self._memory = memory
-        self._archives = Archives()
+        self._words = Words()
+        self._archives = Archives(words=self._words)
 
     def edit(self, conversation: Conversation, policy: ContextPolicy, room: int, scope: str) -> Fitted:
         """Cut a chat where it is too long; quotes stand in for a summary that the model has yet to write.
@@ -114,7 +116,7 @@ class ContextEditor:
             beginnings,
             count,
             find_archive=lambda key, texts: _Archive(self._archives.of(scope, key, texts), count),
-            summarize=lambda texts, budget: summarize(texts, budget, count),
+            summarize=lambda texts, budget: summarize(texts, budget, count, self._words),
             texts=_Texts(self._memory, scope),
         )
         plan = planner.plan(plans.recall(history, planner, beginnings))

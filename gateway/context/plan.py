@@ -7,7 +7,7 @@ between nothing that was sent before changes. Whoever sends the same history get
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
@@ -126,10 +126,14 @@ class Planner:
         return self.passage_tokens * (num_questions + (plan.pinned is not None and plan.pinned >= plan.question))
 
     def _size_as_it_came(self, index: int) -> int:
-        return sum(self._history.sizes_as_they_came[message] for message in self._messages_of(index))
+        return self._total(self._history.sizes_as_they_came, index)
 
     def _size_as_sent_first(self, index: int) -> int:
-        return sum(self._history.sizes[message] for message in self._messages_of(index))
+        return self._total(self._history.sizes, index)
+
+    def _total(self, sizes: Sequence[int], index: int) -> int:
+        start, stop = self._borders[index], self._borders[index + 1]
+        return sizes[start] if stop == start + 1 else sum(sizes[start:stop])
 
     def _unit_size(self, plan: Plan, index: int) -> int:
         return sum(self._message_size(plan, message) for message in self._messages_of(index))
@@ -160,6 +164,8 @@ class Planner:
         """Forget the places of what is not sent at all any more, so that a plan stays small."""
         pinned = range(0) if plan.pinned is None else self._messages_of(plan.pinned)
         start = self._sent_messages(plan).start
+        if not plan.cleared and not plan.stubbed:
+            return plan
         return replace(
             plan,
             cleared=frozenset(index for index in plan.cleared if index >= start or index in pinned),
@@ -180,7 +186,7 @@ class Planner:
         results = [index for index in self._results(plan) if index not in plan.cleared]
         gains = {index: self._message_size(plan, index) - PLACEHOLDER_TOKENS for index in results}
         candidates = [index for index in results if gains[index] > 0]
-        if sum(gains[index] for index in candidates) < self._policy.clear_at_least:
+        if not candidates or sum(gains[index] for index in candidates) < self._policy.clear_at_least:
             return plan
         cleared, gained = set(plan.cleared), 0
         for index in candidates:
@@ -205,6 +211,8 @@ class Planner:
                 break
             stubbed.add(document.place)
             gained += document.num_tokens - PLACEHOLDER_TOKENS
+        if not gained:
+            return plan
         return replace(plan, stubbed=frozenset(stubbed), num_sent_tokens=plan.num_sent_tokens - gained)
 
     def _documents(self, plan: Plan) -> Iterator[Document]:
