@@ -33,7 +33,7 @@ class ContextPolicy:
     passage_share: float = 0.2
     """Share of the low watermark that the passages for one question may take."""
     keep_units: int = 6
-    """The last turns are never summarized."""
+    """The last turns are summarized only where no other step brings a chat under the low watermark."""
     summary: Literal["extractive", "model", "off"] = "extractive"
     """Who writes what stands in the place of older turns."""
     summary_share: float = 0.1

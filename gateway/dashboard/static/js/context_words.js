@@ -33,7 +33,7 @@ export const PARAMS = {
   exclude_tools: { preset: [], label: "Tools left alone", means: "names with commas between: their results are never cleared nor compressed." },
   document_tokens: { preset: 1000, label: "A document from", means: "tokens: a longer text is a document, of which passages are given." },
   passage_share: { preset: 0.2, label: "Passages", means: "share of what is left that passages for a question may take." },
-  keep_units: { preset: 6, label: "Turns kept", means: "the last ones, which are never summarized." },
+  keep_units: { preset: 6, label: "Turns kept", means: "the last ones, which are summarized only where nothing else is enough." },
   summary: { preset: "extractive", label: "Summary", means: "who writes what stands in the place of old turns.", choices: ["extractive", "model", "off"] },
   summary_share: { preset: 0.1, label: "Length of a summary", means: "share of what is left that it may take." },
   summary_timeout_seconds: { preset: 20, label: "Time for a summary", means: "seconds that the model has for one; then it is made of the turns' own sentences." },
