@@ -157,16 +157,16 @@ class Ingress:
 
     async def _cut(self, asked: _Asked, canonical: Canonical, policy: ContextPolicy) -> PreparedPrompt:
         """Prepare what the policy leaves of a chat; where tokens were estimated too low, once more in less room."""
-        seconds, num_summary_tokens = 0.0, 0
+        seconds = 0.0
         begin = self._editor.edit if self._summaries is None else self._editor.begin
         for room, is_last in rooms_of(asked.model.max_model_len, asked.chat.reserved_tokens):
             edit = partial(begin, canonical.conversation, policy, room, asked.identity.scope)
             begun, took = await self._threads.run(asked.num_bytes, _timed, edit, num_new_chars=asked.num_bytes)
             seconds += took
             if isinstance(begun, Lacks):
-                summary, num_used = await self._summarized(asked, canonical, begun)
-                num_summary_tokens += num_used
+                summary = await self._summarized(asked, canonical, begun)
                 fitted, took = await self._threads.run(asked.num_bytes, _timed, partial(begun.finish, summary))
+                begin = self._editor.edit  # the model is asked once: in less room quotes stand in
                 seconds += took
             else:
                 fitted = begun
@@ -178,11 +178,11 @@ class Ingress:
             else:
                 num_tokens = len(made.request.token_ids)
                 report = ContextReport.of(Mode.ON, fitted, num_tokens, seconds)
-                return replace(made, context=report, num_summary_tokens=num_summary_tokens)
+                return replace(made, context=report)
         raise AssertionError("unreachable")
 
-    async def _summarized(self, asked: _Asked, canonical: Canonical, lacks: Lacks) -> tuple[Summary, int]:
-        """Let the model write what a chat lacks; tell how many tokens that took."""
+    async def _summarized(self, asked: _Asked, canonical: Canonical, lacks: Lacks) -> Summary:
+        """Let the model write what a chat lacks."""
         assert self._summaries is not None, "else nothing is lacking"
 
         def prepare(chat: ChatRequest) -> Awaitable[PreparedPrompt]:
