@@ -139,6 +139,7 @@ def create_app(
         tool_parser=settings.tool_parser,
         reasoning=settings.reasoning,
     )
+    limiter = Limiter(limit_book, note_refusal=metrics.count_limited)
     memory = TurnMemory(max_bytes=settings.turn_memory)
     count = TokenCounter(tokenizer.encode_all)
     ingress = Ingress(
@@ -150,14 +151,13 @@ def create_app(
         memory,
         form,
         ContextEditor(count, memory),
-        SummaryCalls(backend, tokenizer, memory, metrics),
+        SummaryCalls(backend, tokenizer, limiter, memory, metrics),
     )
     losses = Losses(store.minutes if store else None)
     accounting = Accounting(
         ingress.hash_prompt, special_ids=tokenizer.special_ids, sampling=settings.accounting_sampling, losses=losses
     )
     metrics.watch(accounting.savings)
-    limiter = Limiter(limit_book, note_refusal=metrics.count_limited)
     metrics.watch(losses)
     services = Services(
         model_name=model_files.name,

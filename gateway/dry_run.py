@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import orjson
 
 from gateway import checks, messages_content, messages_context, responses_content, responses_context
+from gateway.answer_room import AnswerWanted, answer_room
 from gateway.auth import Identity
 from gateway.backends.base import ModelInfo
 from gateway.chat_request import MAX_LENGTH, conversation_of
 from gateway.context.asked import ContextAsked
+from gateway.context.editor import ContextEditor
 from gateway.context.rule import NAME as CONTEXT_POLICY
+from gateway.context.shortening import LongChat, Prompt, Sender, Shortened, shorten
 from gateway.context.units import Counter
-from gateway.context_trial import Asked, Trial, try_context
 from gateway.conversation import Conversation, body_of
 from gateway.errors import ContextLengthError, InvalidRequestError, NotFoundError, shown
 from gateway.normalize.changes import changed_regions
@@ -34,6 +37,7 @@ from gateway.rendering import PromptRenderer
 from prefixcache.hashing import namespace
 
 Json = dict[str, Any]
+_T = TypeVar("_T")
 
 
 class _Form(NamedTuple):
@@ -121,8 +125,8 @@ class DryRun:
         remember_history(earlier, rules, memory=memory, scope=scope)
         raw = documented.conversation
         canonical = rules.normalize(raw, Context(scope, Recollection(memory, scope))).conversation
-        trial = self._tried(canonical, rules, request.body, form, model)
-        canonical, rendered, context = trial.conversation, trial.rendered, trial.report
+        sent = self._shortened(canonical, rules, request.body, form, model)
+        canonical, rendered, context = sent.conversation, sent.prompt.made, sent.report
         report = self._report(rules, raw, Context(scope, Recollection(memory, scope)))
         could_move = _could_move(canonical, rendered)
         for rule in report:
@@ -148,19 +152,32 @@ class DryRun:
             documented = with_documents(conversation, self._registered(), tenant)
         return documented if self._renderer is None else documented.fitted(self._renderer)
 
-    def _tried(self, canonical: Conversation, rules: RuleSet, body: Json, form: _Form, model: ModelInfo) -> Trial:
-        """Give what would be sent."""
+    def _shortened(
+        self, canonical: Conversation, rules: RuleSet, body: Json, form: _Form, model: ModelInfo
+    ) -> Shortened[Json]:
+        """Give what would be sent; where the model would write a summary, with quotes."""
+        wanted, wishes = AnswerWanted(), ContextAsked()
 
-        def render(conversation: Conversation) -> Json:
-            return self._rendered(conversation, model)
+        async def run(work: Callable[[], _T], /) -> _T:
+            return work()
+
+        async def attempt(conversation: Conversation, /, *, is_last: bool) -> Prompt[Json]:
+            rendered = self._rendered(conversation, model)
+            num_tokens = len(rendered["token_ids"] or ())
+            if rendered["token_ids"] is None and not is_last:
+                raise ContextLengthError(rendered["render_error"])
+            if not is_last:
+                answer_room(num_tokens, wanted, "messages", model.max_model_len)
+            return Prompt(rendered, num_tokens)
 
         if self._count is None:
-            return Trial(canonical, render(canonical))
+            return Shortened(canonical, asyncio.run(attempt(canonical, is_last=True)))
         with _inside("body"):
             fields = {name: value for name, value in body.items() if value is not None}
-            max_tokens = next((_number(name, fields[name]) for name in form.max_tokens if name in fields), None)
-            asked = Asked(form.read_wishes(fields), model.max_model_len, max_tokens)
-        return try_context(canonical, rules, asked, render, self._count)
+            lengths = (_number(name, fields[name]) for name in form.max_tokens if name in fields)
+            wanted, wishes = AnswerWanted(next(lengths, None)), form.read_wishes(fields)
+        chat = LongChat(canonical, wishes, rules, "", model.max_model_len, wanted.max_tokens)
+        return asyncio.run(shorten(chat, ContextEditor(self._count, TurnMemory()), Sender(run, attempt)))
 
     def _rendered(self, canonical: Conversation, model: ModelInfo) -> Json:
         if self._renderer is None:

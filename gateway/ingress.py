@@ -5,26 +5,20 @@ Pure but for the clock that a template may read; long prompts take the same way 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TypeVar
 
-from gateway.answer_room import answer_room
+from gateway.answer_room import AnswerWanted, answer_room
 from gateway.auth import Identity
 from gateway.backends.base import GenerationRequest, ModelInfo, Sampling
 from gateway.backends.control import HashedPrompt
 from gateway.canonical import Canonical, canonical_form
 from gateway.chat_request import ChatRequest, PromptReference
 from gateway.context.asked import ContextAsked
-from gateway.context.clearing import Cleared
-from gateway.context.editor import ContextEditor, room_of, rooms_of
+from gateway.context.editor import ContextEditor
 from gateway.context.estimate import estimated_tokens
-from gateway.context.policy import ContextPolicy
-from gateway.context.refusal import could_be_cut
-from gateway.context.report import ContextReport
-from gateway.context.rule import context_policy_in
+from gateway.context.shortening import LongChat, Prompt, Run, Sender, shorten
 from gateway.context.summary import Lacks, Summary
 from gateway.conversation import Conversation
 from gateway.errors import ContextLengthError, InvalidRequestError
@@ -124,82 +118,31 @@ class Ingress:
         asked = _Asked(request_id, chat, identity, model, num_bytes)
         try:
             await self._join(documented.public_head(named), asked)
-            made = await self._made_by_policy(asked, canonical, rules)
+            made = await self._shortened(asked, canonical, rules)
         except ContextLengthError as error:
             raise documented.too_long(error) from error
         return made if named is None else replace(made, prompt_id=named.prompt.id)
 
-    async def _made_by_policy(self, asked: _Asked, canonical: Canonical, rules: RuleSet) -> PreparedPrompt:
-        """Prepare what its client's wishes and then the policy leave of a chat; without wishes the policy may audit."""
-        wishes = asked.chat.context
-        cleared, seconds = await self._cleared(canonical, wishes, asked.num_bytes)
-        sent = canonical.sent_as(cleared.conversation)
-        if (policy := wishes.policy_in(rules)) is not None:
-            made = await self._cut(asked, sent, policy)
-        else:
-            try:
-                made = await self._made(asked, sent)
-            except ContextLengthError as error:
-                raise could_be_cut(error) from error
-        if wishes.is_asked:
-            report = made.context or ContextReport.of_whole(len(made.request.token_ids))
-            return replace(made, context=report.behind(cleared, seconds))
-        if (policy := context_policy_in(rules, Mode.AUDIT)) is not None:
-            return await self._audited(asked, canonical, policy, made)
-        return made
+    async def _shortened(self, asked: _Asked, canonical: Canonical, rules: RuleSet) -> PreparedPrompt:
+        """Prepare what its client's wishes and then the policy leave of a chat."""
+        wanted, identity, window = asked.chat, asked.identity, asked.model.max_model_len
 
-    async def _cleared(self, canonical: Canonical, wishes: ContextAsked, num_bytes: int) -> tuple[Cleared, float]:
-        """Leave out what a client wants cleared, and say how many seconds it took."""
-        if not wishes.is_asked:
-            return Cleared(canonical.conversation), 0.0
-        clear = partial(wishes.clear, canonical.conversation, self._editor.count)
-        return await self._threads.run(num_bytes, _timed, clear)
+        async def attempt(conversation: Conversation, *, is_last: bool) -> Prompt[PreparedPrompt]:  # noqa: ARG001
+            made = await self._made(asked, canonical.sent_as(conversation))
+            return Prompt(made, len(made.request.token_ids))
 
-    async def _cut(self, asked: _Asked, canonical: Canonical, policy: ContextPolicy) -> PreparedPrompt:
-        """Prepare what the policy leaves of a chat; where tokens were estimated too low, once more in less room."""
-        seconds, num_summary_tokens = 0.0, 0
-        begin = self._editor.edit if self._summaries is None else self._editor.begin
-        for room, is_last in rooms_of(asked.model.max_model_len, asked.chat.reserved_tokens):
-            edit = partial(begin, canonical.conversation, policy, room, asked.identity.scope)
-            begun, took = await self._threads.run(asked.num_bytes, _timed, edit, num_new_chars=asked.num_bytes)
-            seconds += took
-            if isinstance(begun, Lacks):
-                summary, num_used = await self._summarized(asked, canonical, begun)
-                num_summary_tokens += num_used
-                fitted, took = await self._threads.run(asked.num_bytes, _timed, partial(begun.finish, summary))
-                seconds += took
-            else:
-                fitted = begun
-            try:
-                made = await self._made(asked, canonical.sent_as(fitted.conversation))
-            except ContextLengthError as error:
-                if is_last:
-                    raise self._editor.refusal(error, fitted) from error
-            else:
-                num_tokens = len(made.request.token_ids)
-                report = ContextReport.of(Mode.ON, fitted, num_tokens, seconds)
-                return replace(made, context=report, num_summary_tokens=num_summary_tokens)
-        raise AssertionError("unreachable")
-
-    async def _summarized(self, asked: _Asked, canonical: Canonical, lacks: Lacks) -> tuple[Summary, int]:
-        """Let the model write what a chat lacks; tell how many tokens that took."""
-        assert self._summaries is not None, "else nothing is lacking"
+        async def summarize(lacks: Lacks) -> Summary:
+            assert self._summaries is not None
+            return await self._summaries.write(lacks, asked.chat, prepare)
 
         def prepare(chat: ChatRequest) -> Awaitable[PreparedPrompt]:
             between = replace(asked, request_id=f"{asked.request_id}-summary", chat=chat)
             return self._made(between, canonical.sent_as(chat.conversation))
 
-        return await self._summaries.write(lacks, asked.chat, prepare)
-
-    async def _audited(
-        self, asked: _Asked, canonical: Canonical, policy: ContextPolicy, made: PreparedPrompt
-    ) -> PreparedPrompt:
-        """Tell of a prompt that is sent whole what the policy would do to it."""
-        room = room_of(asked.model.max_model_len, asked.chat.reserved_tokens)
-        audit = partial(self._editor.audit, canonical.conversation, policy, room, asked.identity.scope)
-        fitted, seconds = await self._threads.run(asked.num_bytes, _timed, audit, num_new_chars=asked.num_bytes)
-        num_tokens = len(made.request.token_ids)
-        return replace(made, context=ContextReport.of(Mode.AUDIT, fitted, num_tokens, seconds))
+        chat = LongChat(canonical.conversation, wanted.context, rules, identity.scope, window, wanted.reserved_tokens)
+        sender = Sender(self._run(asked.num_bytes), attempt, summarize if self._summaries else None)
+        sent = await shorten(chat, self._editor, sender)
+        return replace(sent.prompt.made, context=sent.report)
 
     async def _made(self, asked: _Asked, canonical: Canonical) -> PreparedPrompt:
         num_bytes, identity, longest = asked.num_bytes, asked.identity, asked.model.max_model_len
@@ -246,21 +189,26 @@ class Ingress:
         rules = self._modes.rule_set(identity.tenant, route, documented.choices)
         memory = Recollection(self._memory, identity.scope)
         whole = await self._threads.run(num_bytes, canonical_form, rules, conversation, memory, {})
-        cleared, _ = await self._cleared(whole, context, num_bytes)
-        sent = whole.sent_as(cleared.conversation)
-        token_ids = await self._token_ids(sent, num_bytes, identity)
-        policy = context.policy_in(rules)
-        if policy is not None:
-            for room, _ in rooms_of(model.max_model_len, None):
-                arguments = (sent.conversation, policy, room, identity.scope)
-                fitted = await self._threads.run(num_bytes, self._editor.edit, *arguments)
-                if fitted.edits:
-                    token_ids = await self._token_ids(sent.sent_as(fitted.conversation), num_bytes, identity)
-                if len(token_ids) < model.max_model_len:
-                    break
-        elif not context.is_asked:
-            return SentTokens(token_ids)
-        return SentTokens(token_ids, len(await self._token_ids(whole, num_bytes, identity)))
+
+        async def attempt(conversation: Conversation, *, is_last: bool) -> Prompt[TokenArray]:
+            token_ids = await self._token_ids(whole.sent_as(conversation), num_bytes, identity)
+            if not is_last:
+                answer_room(len(token_ids), AnswerWanted(), "messages", model.max_model_len)
+            return Prompt(token_ids, len(token_ids))
+
+        chat = LongChat(whole.conversation, context, rules, identity.scope, model.max_model_len, None)
+        sent = await shorten(chat, self._editor, Sender(self._run(num_bytes), attempt))
+        if sent.report is None or sent.report.mode is not Mode.ON:
+            return SentTokens(sent.prompt.made)
+        return SentTokens(sent.prompt.made, len(await self._token_ids(whole, num_bytes, identity)))
+
+    def _run(self, num_bytes: int) -> Run:
+        """Say where what looks at a chat's texts is done: it counts their tokens."""
+
+        async def run(work: Callable[[], _T], /) -> _T:
+            return await self._threads.run(num_bytes, work, num_new_chars=num_bytes)
+
+        return run
 
     async def _token_ids(self, canonical: Canonical, num_bytes: int, identity: Identity) -> TokenArray:
         written, num_new = await self._threads.run(num_bytes, self._write, canonical, identity, None)
@@ -383,12 +331,6 @@ class Ingress:
         return self._hasher.prompt(
             rendered.token_ids, identity=identity, model=model, num_public_tokens=num_public_tokens
         )
-
-
-def _timed(work: Callable[[], _T]) -> tuple[_T, float]:
-    """Say how many seconds it took."""
-    began = time.perf_counter()
-    return work(), time.perf_counter() - began
 
 
 def _narrowed(identity: Identity, chat: ChatRequest, rules: RuleSet) -> Identity:

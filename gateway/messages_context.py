@@ -16,7 +16,8 @@ COMPACT = "compact_20260112"
 LEAST_CUT_ABOVE = 1000
 """Tokens: a chat that is cut above less would be cut at nearly each turn."""
 _DEFAULT_CUT_ABOVE = 150_000
-_MOST = 2**31 - 1
+MOST = 2**31 - 1
+"""Of a number in such a field."""
 _MAX_NAMES = 1000
 
 Json = Mapping[str, Any]
@@ -102,7 +103,7 @@ def _amount(field: str, value: object, *units: str, least: int = 0) -> tuple[str
     amount = checks.mapping(field, value)
     _known(field, amount, ("type", "value"))
     unit = checks.one_of(f"{field}.type", amount.get("type"), units)
-    return unit, checks.integer(f"{field}.value", amount.get("value"), low=least, high=_MOST)
+    return unit, checks.integer(f"{field}.value", amount.get("value"), low=least, high=MOST)
 
 
 def _names(field: str, value: object) -> frozenset[str]:

@@ -36,8 +36,6 @@ class PreparedPrompt:
     """What its sender wants kept."""
     context: ContextReport | None = None
     """What the context policy did; None: it is off."""
-    num_summary_tokens: int = 0
-    """Used already, to let the model write a summary: of the prompt and of the answer."""
     more: tuple[GenerationRequest, ...] = ()
     """For the further prompts of the same body, which differ in their tokens alone."""
 

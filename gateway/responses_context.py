@@ -10,11 +10,10 @@ from typing import Any
 
 from gateway import checks
 from gateway.context.asked import ContextAsked
-from gateway.messages_context import LEAST_CUT_ABOVE
+from gateway.messages_context import LEAST_CUT_ABOVE, MOST
 
 _FIELD = "context_management"
 _THRESHOLD = "compact_threshold"
-_MOST = 2**31 - 1
 
 
 def asked_context(fields: Mapping[str, Any]) -> ContextAsked:
@@ -38,4 +37,4 @@ def _threshold(field: str, value: object) -> int:
     threshold = entry.get(_THRESHOLD)
     if threshold is None:
         return 0
-    return checks.integer(f"{field}.{_THRESHOLD}", threshold, low=LEAST_CUT_ABOVE, high=_MOST)
+    return checks.integer(f"{field}.{_THRESHOLD}", threshold, low=LEAST_CUT_ABOVE, high=MOST)

@@ -190,7 +190,6 @@ class Serving(Generic[RequestT]):
         prepared = await self._endpoint.prepare(
             services.ingress, entry.completion_id, task.request, task.identity, model
         )
-        task.ticket.charge(prepared.num_summary_tokens)
         task.ticket.reserve(prepared.most_tokens)
         handed_over_at = services.clock()
         entry.prepare_seconds = handed_over_at - task.arrived_at

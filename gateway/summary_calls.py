@@ -16,6 +16,8 @@ from gateway.chat_request import ChatRequest
 from gateway.context.summary import Lacks, Summary
 from gateway.context.writer import Said, SummaryWriter
 from gateway.conversation import Conversation
+from gateway.errors import RateLimitError
+from gateway.limits.limiter import Limiter, Ticket
 from gateway.metrics import GatewayMetrics
 from gateway.normalize.memory import TurnMemory
 from gateway.prepared import PreparedPrompt
@@ -38,60 +40,68 @@ class SummaryCalls:
     Args:
         backend: of the engine.
         tokenizer: of the model.
+        limiter: counts what a call takes against the limits of whom it is made for.
         memory: where summaries are kept.
         metrics: where calls are counted.
     """
 
-    def __init__(self, backend: Backend, tokenizer: Tokenizer, memory: TurnMemory, metrics: GatewayMetrics) -> None:
+    def __init__(
+        self, backend: Backend, tokenizer: Tokenizer, limiter: Limiter, memory: TurnMemory, metrics: GatewayMetrics
+    ) -> None:
         self._backend = backend
         self._tokenizer = tokenizer
+        self._limiter = limiter
         self._metrics = metrics
         self._writer = SummaryWriter(memory, metrics.summaries.count_fallback)
 
-    async def write(self, lacks: Lacks, chat: ChatRequest, prepare: Prepare) -> tuple[Summary, int]:
-        """Give the summary that a chat lacks, and tell how many tokens it took: of the prompt and of what was written.
+    async def write(self, lacks: Lacks, chat: ChatRequest, prepare: Prepare) -> Summary:
+        """Give the summary that a chat lacks. The call is paid for where it ends, whatever comes of the request.
 
         Args:
             lacks: what is to be written.
             chat: the request that waits for it.
             prepare: see `Prepare`.
         """
-        num_tokens = 0
 
         async def ask(conversation: Conversation, max_tokens: int) -> Said:
-            nonlocal num_tokens
             prepared = await self._prepared(_asking(chat, conversation, max_tokens), prepare)
-            started_at = time.monotonic()
-            generation = await self._backend.generate(prepared.request)
-            admission = generation.admission
-            answer = Answer(self._tokenizer, stops=(), reading=prepared.reading, is_whole=True)
-            pieces: list[Piece] = []
-            try:
-                async for batch in generation:
-                    pieces += answer.push(batch)
-                    if answer.is_over:
-                        break
-            finally:
-                generation.abort()
-                num_tokens = admission.num_prompt_tokens + answer.num_tokens
-                self._metrics.count_admission(admission)
-                self._metrics.generated_tokens.inc(answer.num_tokens)
-                self._metrics.summaries.count_call(admission, answer.num_tokens)
-            logger.info(
-                "summary written",
-                extra={
-                    "id": prepared.request.request_id,
-                    "prompt": admission.num_prompt_tokens,
-                    "cached": admission.num_cached_tokens,
-                    "generated": answer.num_tokens,
-                    "seconds": round(time.monotonic() - started_at, 3),
-                },
-            )
-            text = "".join(piece.text for piece in pieces if isinstance(piece, Text))
-            return Said(text, answer.finish_reason == "length")
+            ticket = self._limiter.take_aside(prepared.identity, prepared.most_tokens)
+            if ticket is None:
+                raise RateLimitError(f"it may take {prepared.most_tokens} tokens, and its tenant has fewer left")
+            with ticket:
+                return await self._written(prepared, ticket)
 
-        summary = await self._writer.write(lacks, ask)
-        return summary, num_tokens
+        return await self._writer.write(lacks, ask)
+
+    async def _written(self, prepared: PreparedPrompt, ticket: Ticket) -> Said:
+        started_at = time.monotonic()
+        generation = await self._backend.generate(prepared.request)
+        admission = generation.admission
+        answer = Answer(self._tokenizer, stops=(), reading=prepared.reading, is_whole=True)
+        pieces: list[Piece] = []
+        try:
+            async for batch in generation:
+                pieces += answer.push(batch)
+                if answer.is_over:
+                    break
+        finally:
+            generation.abort()
+            ticket.settle(admission.num_prompt_tokens + answer.num_tokens)
+            self._metrics.count_admission(admission)
+            self._metrics.generated_tokens.inc(answer.num_tokens)
+            self._metrics.summaries.count_call(admission, answer.num_tokens)
+        logger.info(
+            "summary written",
+            extra={
+                "id": prepared.request.request_id,
+                "prompt": admission.num_prompt_tokens,
+                "cached": admission.num_cached_tokens,
+                "generated": answer.num_tokens,
+                "seconds": round(time.monotonic() - started_at, 3),
+            },
+        )
+        text = "".join(piece.text for piece in pieces if isinstance(piece, Text))
+        return Said(text, answer.finish_reason == "length")
 
     async def _prepared(self, chat: ChatRequest, prepare: Prepare) -> PreparedPrompt:
         """Prepare without thinking where the template lets it be switched off and still writes the same chat."""

@@ -132,7 +132,7 @@ class Fitter:
         conversation = replace(history.conversation, messages=(*history.messages[: history.num_head], *messages))
         num_away, away_tokens = self._size_away(plan)
         edits += [
-            Edit("summarize", num_away, away_tokens - summary_cost, summary.detail if block else {}),
+            Edit("summarize", num_away, away_tokens - summary_cost, summary.detail if block or summary.fallback else {}),
             Edit("passages", len(passages), -passages_cost),
         ]
         after = before - sum(edit.cleared_tokens for edit in edits)
@@ -250,13 +250,12 @@ class Fitter:
         for unit in self._units(plan):
             if not unit.is_of_user or unit.start < self._history.units[plan.question].start:
                 continue
-            key = b"passages" + self._key(plan) + self._digests[unit.start - self._history.num_head + 1]
+            budget = min(self._planner.passage_tokens, left)
+            key = b"passages%d" % budget + self._key(plan) + self._digests[unit.start - self._history.num_head + 1]
             text = self._texts.find(key)
             if text is None:
                 archive = archive or self._find_archive(self._key(plan), partial(self._left_out, plan))
-                text = archive.passages(
-                    self._history.question_of(unit.start, plan.stubbed), min(self._planner.passage_tokens, left)
-                )
+                text = archive.passages(self._history.question_of(unit.start, plan.stubbed), budget)
                 self._texts.keep(key, text)
             if text and self._cost(text) <= left:
                 left -= self._cost(text)

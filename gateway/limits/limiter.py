@@ -80,6 +80,18 @@ class Limiter:
             self._in_use[slots.key] += 1
         return Ticket(self, allowance)
 
+    def take_aside(self, identity: Identity, num_tokens: int) -> Ticket | None:
+        """Take the most tokens that a call on the way of a request may need, beside those of the request itself.
+
+        Returns: what settles and is closed as any ticket; None: so many are not left, and nothing was counted.
+        """
+        windows = (self._book.of(identity) or _NOTHING).tokens
+        if not all(self._strategy.test(window.item, cost=num_tokens) for window in windows):
+            return None
+        ticket = Ticket(self, Allowance((), windows, ()))
+        ticket.reserve(num_tokens)
+        return ticket
+
     def used(self, identity: Identity) -> dict[str, LimitUse]:
         """Say which limits are in force for an identity, by name, and how much of each is used now. Counts nothing."""
         allowance = self._book.of(identity) or _NOTHING
@@ -148,13 +160,12 @@ class Limiter:
 class Ticket:
     """The place of one admitted request. Closing it gives the place back, and what was reserved and never settled."""
 
-    __slots__ = ("_allowance", "_is_closed", "_limiter", "_num_charged", "_num_reserved", "_reservations")
+    __slots__ = ("_allowance", "_is_closed", "_limiter", "_num_reserved", "_reservations")
 
     def __init__(self, limiter: Limiter, allowance: Allowance) -> None:
         self._limiter = limiter
         self._allowance = allowance
         self._reservations: list[_Reservation] = []
-        self._num_charged = 0
         self._num_reserved = 0
         self._is_closed = False
 
@@ -166,23 +177,18 @@ class Ticket:
     ) -> None:
         self.close()
 
-    def charge(self, num_tokens: int) -> None:
-        """Count tokens that were used on the way, beside those of the answer; before `reserve`."""
-        self._num_charged += num_tokens
-
     def reserve(self, num_tokens: int) -> None:
         """Take the most tokens that the request may need, once, before any is computed.
 
         Raises: RateLimitError: so many are not left; InvalidRequestError: so many never are.
         """
         if self._allowance.tokens:
-            self._num_reserved = num_tokens + self._num_charged
-            self._reservations = self._limiter._reserve(self._allowance, self._num_reserved)
+            self._num_reserved = num_tokens
+            self._reservations = self._limiter._reserve(self._allowance, num_tokens)
 
     def settle(self, num_tokens: int) -> None:
         """Count what was used in place of what was reserved; once, and nothing after the end of their windows."""
-        num_used = num_tokens + self._num_charged
-        self._limiter._correct(self._reservations, num_used - self._num_reserved)
+        self._limiter._correct(self._reservations, num_tokens - self._num_reserved)
         self._reservations = []
 
     def headers(self) -> Headers:

@@ -11,6 +11,7 @@ import pytest
 
 from gateway.model_files import ModelFiles
 from tests.gateway.conftest import open_client
+from tests.gateway.context.test_asked import clearing, used
 from tests.gateway.context.test_report import ADMIN, ADMIN_KEY, LINE, MESSAGES, ROUTES, SHORT, body_of
 from tests.gateway.support.fake_backend import FakeBackend
 
@@ -31,6 +32,7 @@ def between_samples() -> str:
 
 DENSE = [{"role": "user", "content": between_samples()}, {"role": "assistant", "content": "ok"}, *SHORT]
 """Of more tokens than is estimated: too many at the first attempt."""
+LEAST = {"type": "input_tokens", "value": 1}
 POLICY = {"name": "context_policy"}
 
 
@@ -113,6 +115,21 @@ async def test_wishes_of_a_client_are_tried_too(
     async with open_client(backend, model_files, admin_key=ADMIN_KEY) as client:
         tried = await dry(client, body_of(route, MESSAGES, **wish), endpoint=ENDPOINTS[route])
         sent = (await client.post(route, json=body_of(route, MESSAGES, **wish))).json()
+    assert tried["token_ids"] == backend.requests[-1].token_ids.tolist()
+    assert tried["context_management"] == {"mode": "on", **sent["context_management"]}
+
+
+@pytest.mark.parametrize("above", [200, 400, 800])
+async def test_wishes_are_measured_by_the_same_tokens(
+    backend: FakeBackend, model_files: ModelFiles, above: int
+) -> None:
+    wish = clearing(trigger={"type": "input_tokens", "value": above}, clear_at_least=LEAST)
+    asked = {"model": "tiny", "max_tokens": 50, "messages": used(8), "context_management": wish}
+    backend.max_model_len = 4096
+    async with open_client(backend, model_files, tool_template="hermes", admin_key=ADMIN_KEY) as client:
+        tried = await dry(client, asked, endpoint="messages")
+        sent = (await client.post("/v1/messages", json=asked)).json()
+    assert sent["context_management"]["applied_edits"]
     assert tried["token_ids"] == backend.requests[-1].token_ids.tolist()
     assert tried["context_management"] == {"mode": "on", **sent["context_management"]}
 

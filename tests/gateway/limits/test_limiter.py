@@ -233,3 +233,18 @@ def test_counters_that_ended_are_forgotten() -> None:
     assert len(counters) < 130
     assert counters.get("key 0") == 0
     assert counters.get_expiry("key 999") == clock.now - 1 + 60
+
+
+def test_call_on_the_way_is_counted_beside_its_request() -> None:
+    bench = Bench(Limits(tokens_per_day=100))
+    with bench.limiter.admit(ACME) as ticket:
+        aside = bench.limiter.take_aside(ACME, 70)
+        assert aside is not None
+        with aside:
+            refusal(lambda: ticket.reserve(40))
+            aside.settle(50)
+    assert bench.headers()["x-ratelimit-remaining-tokens"] == "50"
+    assert bench.limiter.take_aside(ACME, 51) is None
+    assert bench.limiter.take_aside(ACME, 1000) is None
+    assert bench.headers()["x-ratelimit-remaining-tokens"] == "50"
+    assert bench.refusals == ["tokens_per_day"]

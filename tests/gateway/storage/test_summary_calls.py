@@ -21,6 +21,7 @@ from tests.gateway.support.tiny_model import EOS_ID
 PARAMS = {"summary": "model", "keep_units": 2, "high": 0.6, "low": 0.4}
 SAID = "hello to the world, says the quick brown fox."
 """By the engine, always."""
+LINE = "the quick brown fox jumps over the lazy dog "
 Body = dict[str, Any]
 
 pytestmark = pytest.mark.parametrize("url", ["sqlite"], indirect=True)
@@ -38,7 +39,7 @@ class Chatting:
         self.messages: list[Body] = [{"role": "system", "content": "you are a helpful assistant"}]
 
     async def say(self) -> httpx.Response:
-        text = f"{len(self.messages)} " + "the quick brown fox jumps over the lazy dog " * 6
+        text = f"{len(self.messages)} " + LINE * 6
         self.messages.append({"role": "user", "content": text})
         answer = await self._gateway.chat(self._key, messages=self.messages, max_tokens=40)
         assert answer.status_code == 200, answer.text
@@ -117,9 +118,7 @@ async def test_summary_is_sent_from_now_on_and_not_asked_for_again(gateway: Gate
 
 
 async def test_tenant_pays_for_the_summary(gateway: Gateway) -> None:
-    key = await gateway.make_key("acme")
-    limits = {"limits": {"tokens_per_day": 500_000}}
-    assert (await gateway.admin.patch("/tenants/acme", json=limits)).status_code == 200
+    key = await limited(gateway, 500_000)
     answer = await Chatting(gateway, key).until_cut()
     used = sum(len(request.token_ids) + len(gateway.backend.reply) for request in gateway.backend.requests)
     assert answer.headers["x-ratelimit-remaining-tokens"] == str(500_000 - used)
@@ -159,3 +158,59 @@ async def test_whoever_leaves_while_a_summary_is_written_aborts_it(gateway: Gate
     await asyncio.gather(task, return_exceptions=True)
     await until(lambda: not backend.live)
     assert backend.aborted == [backend.requests[-1].request_id]
+
+
+def long_chat(*, last: str = "and?") -> list[Body]:
+    """One that nobody cut before."""
+    turns = [
+        {"role": role, "content": text}
+        for number in range(30)
+        for role, text in (("user", f"{number} " + LINE * 6), ("assistant", SAID * 3))
+    ]
+    return [{"role": "system", "content": "you are a helpful assistant"}, *turns, {"role": "user", "content": last}]
+
+
+async def limited(gateway: Gateway, tokens_per_day: int) -> str:
+    key = await gateway.make_key("acme")
+    limits = {"limits": {"tokens_per_day": tokens_per_day}}
+    assert (await gateway.admin.patch("/tenants/acme", json=limits)).status_code == 200
+    return key
+
+
+async def remaining(gateway: Gateway, key: str) -> int:
+    """Tokens of the day, before this very request."""
+    answer = await gateway.chat(key, messages=[{"role": "user", "content": "hi"}], max_tokens=20)
+    took = len(gateway.backend.requests[-1].token_ids) + answer.json()["usage"]["completion_tokens"]
+    return int(answer.headers["x-ratelimit-remaining-tokens"]) + took
+
+
+async def test_tenant_without_tokens_for_a_summary_gets_quotes(gateway: Gateway) -> None:
+    answer = await gateway.chat(await limited(gateway, 700), messages=long_chat(), max_tokens=40)
+    (told,) = [edit for edit in answer.json()["context_management"]["applied_edits"] if edit["type"] == "summarize"]
+    assert (told["written_by"], told["fallback"]) == ("extractive", "failed")
+    assert not any(map(is_summary, gateway.backend.requests))
+
+
+async def test_summary_of_a_request_that_is_refused_is_paid_for(gateway: Gateway) -> None:
+    key = await limited(gateway, 1300)
+    assert (await gateway.chat(key, messages=long_chat(), max_tokens=40)).status_code == 429
+    (summary,) = gateway.backend.requests
+    assert is_summary(summary)
+    assert await remaining(gateway, key) == 1300 - len(summary.token_ids) - len(gateway.backend.reply)
+
+
+async def test_summary_that_nobody_waits_for_any_more_is_paid_for(gateway: Gateway) -> None:
+    key, backend = await limited(gateway, 500_000), gateway.backend
+    pause = backend.pause
+
+    async def pause_in_summaries() -> None:
+        await (asyncio.sleep(60) if is_summary(backend.requests[-1]) else pause())
+
+    backend.pause = pause_in_summaries  # type: ignore[method-assign]
+    task = asyncio.create_task(gateway.chat(key, messages=long_chat(), max_tokens=40))
+    await until(lambda: backend.requests and is_summary(backend.requests[-1]))
+    (summary,) = backend.requests
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await until(lambda: not backend.live)
+    assert await remaining(gateway, key) <= 500_000 - len(summary.token_ids)
