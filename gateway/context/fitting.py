@@ -132,7 +132,9 @@ class Fitter:
         conversation = replace(history.conversation, messages=(*history.messages[: history.num_head], *messages))
         num_away, away_tokens = self._size_away(plan)
         edits += [
-            Edit("summarize", num_away, away_tokens - summary_cost, summary.detail if block or summary.fallback else {}),
+            Edit(
+                "summarize", num_away, away_tokens - summary_cost, summary.detail if block or summary.fallback else {}
+            ),
             Edit("passages", len(passages), -passages_cost),
         ]
         after = before - sum(edit.cleared_tokens for edit in edits)

@@ -23,6 +23,8 @@ _NUM_RESCORED = 128
 _QUESTION_MARK = re.compile(r"[?？]")
 _SAID = re.compile(r"\w")
 _SENTENCE_ENDS = ".!?。！？\n"
+_DENSE_BYTES = 1.5
+"""Of a character on average, above which it takes so many tokens that a passage has half as many characters."""
 _HEADER = "[Quoted from parts of this chat that are left out: it may help with what follows]"
 _MAX_MISFITS = 8
 """Chunks that do not fit any more, after which the rest is not looked at."""
@@ -51,7 +53,9 @@ class Archive:
         self._words = words or Words()
         self._documents = list(documents)
         self._chunks: Sequence[tuple[int, Chunk]] = [
-            (index, chunk) for index, (_, text) in enumerate(self._documents) for chunk in chunks_of(text, CHUNK_CHARS)
+            (index, chunk)
+            for index, (_, text) in enumerate(self._documents)
+            for chunk in chunks_of(text, _chunk_chars(text))
         ]
         self._index = Bm25([self._words.of(self._said(place)) for place in range(len(self._chunks))])
 
@@ -139,3 +143,8 @@ def printed(passages: Sequence[Passage]) -> str:
     if not passages:
         return ""
     return f"{_HEADER}\n" + "".join(quoted(passage.document, passage.text) for passage in passages)
+
+
+def _chunk_chars(text: str) -> int:
+    is_dense = len(text.encode("utf-8", "surrogatepass")) > _DENSE_BYTES * len(text)
+    return CHUNK_CHARS // 2 if is_dense else CHUNK_CHARS

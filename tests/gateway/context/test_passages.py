@@ -168,3 +168,12 @@ def test_words_are_kept_up_to_a_bound_and_stay_the_same() -> None:
     assert words.num_known == MAX_KNOWN
     assert words.of("x1") == ["x1", "x", "1"]
     assert words.num_known == 1
+
+
+def test_small_budget_gives_passages_of_scripts_that_take_many_tokens() -> None:
+    lines = [f"第{number}号船在宁波装了{number + 100}箱茶叶，船长姓王，明天早上开往上海。" for number in range(300)]
+    lines[77] = "“海燕”号船在青岛装了三百箱丝绸，船长姓李，后天晚上开往广州。"
+    (passage, *_) = Archive([("d1", "\n".join(lines))]).best(
+        "“海燕”号船装了多少箱货？", 200, lambda text: len(text.encode()) // 2
+    )
+    assert "三百箱" in passage.text
