@@ -277,8 +277,16 @@ def _check_parts(field: str, parts: Sequence[Part], role: str) -> None:
     for index, part in enumerate(parts):
         if part["type"] == "refusal" and role == "assistant":
             checks.text(f"{field}[{index}].refusal", part.get("refusal"))
+        elif part["type"] == "file" and role == "user":
+            wanted = "the id or name of a registered document: this server takes no other files"
+            checks.refuse(f"{field}[{index}].file.file_id", _file_id(part), wanted)
         elif part["type"] != "text":
             checks.refuse(f"{field}[{index}].type", part["type"], f"'text': {_TEXT_ALONE}")
+
+
+def _file_id(part: Part) -> object:
+    file = part.get("file")
+    return file.get("file_id") if isinstance(file, Mapping) else file
 
 
 def _words(content: Content) -> list[str]:

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 from gateway.context.passages import Archive
+from gateway.context.words import Words
 
 MAX_CHARS = 8_000_000
 """Of the texts in all archives; an archive takes about 10 bytes for a character."""
@@ -20,10 +21,12 @@ class Archives:
 
     Args:
         max_chars: of all texts; an archive with more than an eighth of it is not kept.
+        words: see `Archive`.
     """
 
-    def __init__(self, max_chars: int = MAX_CHARS) -> None:
+    def __init__(self, max_chars: int = MAX_CHARS, words: Words | None = None) -> None:
         self._max_chars = max_chars
+        self._words = words
         self._kept: OrderedDict[tuple[str, bytes], tuple[Archive, int]] = OrderedDict()
         self._lock = threading.Lock()
         self.num_chars = 0
@@ -43,7 +46,7 @@ class Archives:
                 self._kept.move_to_end((scope, key))
                 return kept[0]
         texts = documents()
-        archive = Archive(texts)
+        archive = Archive(texts, self._words)
         self._keep((scope, key), archive, _ENTRY_CHARS + sum(len(text) for _, text in texts))
         return archive
 

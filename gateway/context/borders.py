@@ -21,6 +21,8 @@ _PROSE = re.compile(
 """Begins with one set of signs, which the search finds fast."""
 _BEGINS_LINE = re.compile(r"[ \t]*+(?:[-*+•·>|]|\(?\w{1,3}[.)][ \t]|#{1,6} )")
 _ABBREVIATIONS = frozenset(["dr", "mr", "mrs", "ms", "prof", "st", "no", "nr", "vs", "fig", "e.g", "i.e", "z.b", "ca"])
+_MOST_CHARS_OF_ABBREVIATION = 8
+"""With a space or a bracket before it."""
 _LOG_LINE = re.compile(r"^\W?\d{2,4}[-/:.]\d\d", re.MULTILINE)
 _SAMPLE_CHARS = 2000
 _LIST_NUMBER_CHARS = 4
@@ -140,6 +142,7 @@ def _ends_sentence(text: str, start: int, stop: int, end: int) -> bool:
         return True
     if text[stop] != ".":
         return end - start > _LIST_NUMBER_CHARS
-    word = text[max(start, text.rfind(" ", start, stop) + 1) : stop].lstrip("(")
+    near = max(start, stop - _MOST_CHARS_OF_ABBREVIATION)  # what goes before may be all of a text without spaces
+    word = text[max(near, text.rfind(" ", near, stop) + 1) : stop].lstrip("(")
     is_short = len(word) == 1 or word.lower() in _ABBREVIATIONS
     return end - start > _LIST_NUMBER_CHARS and not text[end].islower() and not is_short

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
+from typing import NamedTuple
 
 from gateway.context.borders import FENCES, Border, borders_of
 
 _SOFT_BORDERS = (" ", "\n", "\t", ",", ";", "，", "、", "}", "　")
 _JOINER = "\u200d"
+_IS_SAID = re.compile(r"[^\W_]")
+"""A letter or a digit."""
 _MAX_CLUSTER = 32
 """A letter with more marks than that is cut."""
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(NamedTuple):
     """A part of a text."""
 
     text: str
@@ -48,9 +50,10 @@ def sentences_of(text: str) -> list[str]:
 
     White space within them is one space; fences and what holds no letter and no digit are left out.
     """
-    ends = [*(border.end for border in borders_of(text)), len(text)]
-    sentences = (" ".join(text[start:end].split()) for start, end in zip([0, *ends], ends, strict=False))
-    return [sentence for sentence in sentences if any(map(str.isalnum, sentence)) and sentence[:3] not in FENCES]
+    ends = [border.end for border in borders_of(text)]
+    parts = [text[start:end] for start, end in zip([0, *ends], [*ends, len(text)], strict=True)] if ends else [text]
+    sentences = [" ".join(part.split()) for part in parts]
+    return [sentence for sentence in sentences if _IS_SAID.search(sentence) and sentence[:3] not in FENCES]
 
 
 def letter_end(text: str, stop: int, start: int = 0) -> int:

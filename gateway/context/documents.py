@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from gateway.context.borders import fenced_spans
 from gateway.context.chunks import splits_letter
 
-_MAX_QUESTION_CHARS = 1000
-"""Of what stands before a document, and of what stands behind it."""
+_MAX_QUESTION_BYTES = 800
+"""Of what stands before a document, and of what stands behind it: bytes, for they tell tokens better than characters."""
 _ASKS = re.compile(r"[?？؟]")
 _BORDERS = (
     re.compile(r"\n[ \t]*\n\s*"),
@@ -27,7 +27,8 @@ def document_span(text: str) -> tuple[int, int]:
 
     Returns: start and stop in characters.
     """
-    reach = min(_MAX_QUESTION_CHARS, len(text) // 4)
+    num_bytes = max(1, len(text.encode("utf-8", "surrogatepass")))
+    reach = min(_MAX_QUESTION_BYTES * len(text) // num_bytes, len(text) // 4)
     fences = fenced_spans(text)
     start = max(_cuts(text, 1, reach, fences), default=0)
     stop = min(_cuts(text, len(text) - reach, len(text) - 1, fences), default=len(text))

@@ -10,6 +10,7 @@ from typing import Any
 from gateway.context.archives import Archives
 from gateway.context.asking import asked_for_summary, usable_summary
 from gateway.context.beginnings import Beginnings
+from gateway.context.compression import shortening
 from gateway.context.counts import remembering
 from gateway.context.extract import summarize
 from gateway.context.fitting import Archive, Fitted, Fitter
@@ -22,6 +23,7 @@ from gateway.context.policy import ContextPolicy
 from gateway.context.refusal import still_too_long
 from gateway.context.summary import Lacks, Summary
 from gateway.context.units import Counter
+from gateway.context.words import Words
 from gateway.conversation import Conversation
 from gateway.errors import ContextLengthError
 from gateway.normalize.memory import TurnMemory
@@ -36,14 +38,16 @@ _TIGHTER = 0.75
 def room_of(window: int, max_tokens: int | None) -> int:
     """Tell how many tokens a prompt may have.
 
-    The answer's share is rounded up to a power of two: whoever asks for a little more or less gets the same cuts.
+    The answer's share is at least that of a request that says nothing, and rounded up to a power of two: whoever asks for
+    a little more or less gets the same cuts.
 
     Args:
         window: of the model, prompt and answer together.
         max_tokens: asked for; None: nothing was.
     """
-    if max_tokens is None:
-        return window - min(DEFAULT_ANSWER_TOKENS, window // 8)
+    least = min(DEFAULT_ANSWER_TOKENS, window // 8)
+    if max_tokens is None or max_tokens <= least:
+        return window - least
     rounded = 1 << max(0, max_tokens - 1).bit_length()
     return max(1, window - rounded if 2 * rounded <= window else window - max_tokens)
 
@@ -67,7 +71,8 @@ class ContextEditor:
     def __init__(self, count: Counter, memory: TurnMemory) -> None:
         self.count = count
         self._memory = memory
-        self._archives = Archives()
+        self._words = Words()
+        self._archives = Archives(words=self._words)
 
     def edit(self, conversation: Conversation, policy: ContextPolicy, room: int, scope: str) -> Fitted:
         """Cut a chat where it is too long; quotes stand in for a summary that the model has yet to write.
@@ -102,7 +107,7 @@ class ContextEditor:
         self, conversation: Conversation, policy: ContextPolicy, room: int, scope: str
     ) -> tuple[Fitter, Plan, Callable[..., Fitted]]:
         count = remembering(self.count, self._memory, scope)
-        history = History(conversation, count, document_tokens=policy.document_tokens)
+        history = self._measured(conversation, policy, count, scope)
         planner, beginnings = Planner(history, policy, room), Beginnings(conversation)
         plans = PlanMemory(self._memory, scope)
         fitter = Fitter(
@@ -111,7 +116,7 @@ class ContextEditor:
             beginnings,
             count,
             find_archive=lambda key, texts: _Archive(self._archives.of(scope, key, texts), count),
-            summarize=lambda texts, budget: summarize(texts, budget, count),
+            summarize=lambda texts, budget: summarize(texts, budget, count, self._words),
             texts=_Texts(self._memory, scope),
         )
         plan = planner.plan(plans.recall(history, planner, beginnings))
@@ -123,6 +128,15 @@ class ContextEditor:
 
         return fitter, plan, finish
 
+    def _measured(self, conversation: Conversation, policy: ContextPolicy, count: Counter, scope: str) -> History:
+        return History(
+            conversation,
+            count,
+            document_tokens=policy.document_tokens,
+            shorten=shortening(policy.compress_tool_results_over, self.count, self._memory, scope),
+            exclude_tools=policy.exclude_tools,
+        )
+
     def refusal(self, error: ContextLengthError, fitted: Fitted) -> ContextLengthError:
         """Tell why a chat that was cut is still too long."""
         return still_too_long(error, fitted, self.count)
@@ -130,7 +144,7 @@ class ContextEditor:
     def audit(self, conversation: Conversation, policy: ContextPolicy, room: int, scope: str) -> Fitted:
         """Plan what `edit` would leave out, and write no texts; they count with all that they may take."""
         count = remembering(self.count, self._memory, scope)
-        history = History(conversation, count, document_tokens=policy.document_tokens)
+        history = self._measured(conversation, policy, count, scope)
         planner, beginnings = Planner(history, policy, room), Beginnings(conversation)
         plans = PlanMemory(self._memory, scope)
         fitter = Fitter(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from typing import cast
 
 from gateway.tokenizer import TokenArray
 
@@ -52,10 +53,11 @@ class TokenCounter:
         return math.ceil(found * len(text) / MAX_WHOLE_CHARS)
 
     def _count(self, pieces: list[str]) -> int:
-        counts = [self._known.get(piece) for piece in pieces]
-        new = {piece for piece, count in zip(pieces, counts, strict=True) if count is None} if None in counts else None
-        found = self._learn(list(new)) if new else {}
-        return sum(found[piece] if count is None else count for piece, count in zip(pieces, counts, strict=True))
+        counts = list(map(self._known.get, pieces))
+        if None in counts:
+            found = self._learn(list({piece for piece, count in zip(pieces, counts, strict=True) if count is None}))
+            counts = [found[piece] if count is None else count for piece, count in zip(pieces, counts, strict=True)]
+        return sum(cast("list[int]", counts))
 
     def _learn(self, new: list[str]) -> Mapping[str, int]:
         found = dict(zip(new, map(len, self._encode_all(new)), strict=True))

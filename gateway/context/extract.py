@@ -29,10 +29,12 @@ _MAX_STEPS = 100
 _FACT_BONUS = 1.0
 """For what a later question is likely to ask for; the most central sentence has 1 without it."""
 _FACT = re.compile(
-    r"\d|\b(?:agree[ds]?|decided?|decisions?|must|never|always|shall|prefers?|deadline|name is)\b"
-    r"|同意|决定|必须|决不|永远|名字|喜欢",
-    re.IGNORECASE,
+    r"[\dadmnps同决必永名喜](?:(?<=\d)"
+    r"|(?<=\ba)(?:gree[ds]?|lways)\b|(?<=\bd)(?:ecided?|ecisions?|eadline)\b|(?<=\bm)ust\b"
+    r"|(?<=\bn)(?:ever|ame is)\b|(?<=\bp)refers?\b|(?<=\bs)hall\b"
+    r"|(?<=同)意|(?<=决)[定不]|(?<=必)须|(?<=永)远|(?<=名)字|(?<=喜)欢)"
 )
+"""In small letters: agreed, always, decided, must. Begins with one set of signs, which the search finds fast."""
 _MAX_MISFITS = 8
 """Sentences that do not fit any more, after which the rest is not looked at."""
 _ENDS_WITHOUT_SPACE = "。！？；｡।॥"
@@ -50,7 +52,7 @@ class _Sentence(NamedTuple):
     words: Sequence[str]
 
 
-def summarize(texts: Sequence[str], budget_tokens: int, count: Counter) -> str:
+def summarize(texts: Sequence[str], budget_tokens: int, count: Counter, words: Words | None = None) -> str:
     """Quote the sentences that say most of what the texts say, and those that state facts.
 
     The same texts give the same summary in every process. It is never longer than the texts on lines of their own.
@@ -59,10 +61,11 @@ def summarize(texts: Sequence[str], budget_tokens: int, count: Counter) -> str:
         texts: in the order of the history.
         budget_tokens: most that the summary takes, as `count` tells.
         count: a text must take no more than its parts together.
+        words: that others cut texts with, too.
 
     Returns: a line for each text of which something is quoted; empty where nothing fits.
     """
-    sentences = _preselected(_sentences(texts))
+    sentences = _preselected(_sentences(texts, words or Words()))
     if not sentences:
         return ""
     scores = lexrank([sentence.words for sentence in sentences])
@@ -101,7 +104,8 @@ def lexrank(sentences: Sequence[Sequence[str]]) -> npt.NDArray[np.float64]:
             if word in columns:
                 vectors[row, columns[word]] = weight
     vectors /= np.where(norms > 0, norms, 1.0)[:, None]
-    similar = vectors @ vectors.T > _SIMILAR
+    # Not `@`: the threads of a BLAS spin behind it for longer than all of this takes.
+    similar = np.einsum("ik,jk->ij", vectors, vectors) > _SIMILAR
     np.fill_diagonal(similar, norms > 0)
     links = similar / np.maximum(similar.sum(axis=1, keepdims=True), 1)
     return _steady(links.T)
@@ -111,7 +115,7 @@ def _steady(links: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Give what following the links does not change any more."""
     scores = np.full(len(links), 1 / len(links))
     for _ in range(_MAX_STEPS):
-        following = links @ scores
+        following = np.einsum("ij,j->i", links, scores)
         norm = np.linalg.norm(following)
         if norm == 0:
             break
@@ -123,7 +127,7 @@ def _steady(links: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return scores
 
 
-def _sentences(texts: Sequence[str]) -> list[_Sentence]:
+def _sentences(texts: Sequence[str], words: Words) -> list[_Sentence]:
     """Give each sentence once, where it comes first; of very many those with facts, or some from everywhere."""
     found: dict[str, tuple[int, int]] = {}
     for place, text in enumerate(texts):
@@ -133,7 +137,7 @@ def _sentences(texts: Sequence[str]) -> list[_Sentence]:
     bonuses = {sentence: _bonus(sentence) for sentence in found}
     facts = _thinned([sentence for sentence in found if bonuses[sentence]], _MAX_READ)
     rest = _thinned([sentence for sentence in found if not bonuses[sentence]], _MAX_READ - len(facts))
-    words, kept = Words(), {*facts, *rest}
+    kept = {*facts, *rest}
     return [
         _Sentence(sentence, *place, bonuses[sentence], words.of(sentence))
         for sentence, place in found.items()
@@ -166,7 +170,7 @@ def _preselected(sentences: list[_Sentence]) -> list[_Sentence]:
 
 def _bonus(sentence: str) -> float:
     """Prefer what has a number or a decision, but for code and logs, which are full of numbers."""
-    return _FACT_BONUS if _FACT.search(sentence) and not looks_like_code(sentence, 0, len(sentence)) else 0.0
+    return _FACT_BONUS if _FACT.search(sentence.lower()) and not looks_like_code(sentence, 0, len(sentence)) else 0.0
 
 
 def _joined(sentences: Sequence[_Sentence]) -> str:

@@ -5,13 +5,13 @@ All texts follow from the history and the plan. Those that take time are remembe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import Any, Protocol
 
-from gateway.context.documents import asked_in
-from gateway.context.history import MESSAGE_TOKENS, Document, History, Place
+from gateway.context.history import MESSAGE_TOKENS, Document, History, Place, with_one_text
 from gateway.context.placeholders import cleared_result, stub, summary_block
 from gateway.context.plan import Plan, Planner
 from gateway.context.summary import Summary
@@ -113,7 +113,7 @@ class Fitter:
         history = self._history
         before = plan.num_tokens
         if not plan.leaves_out:
-            return Fitted(history.conversation, plan, (), before, before, is_new_cut=False)
+            return self._whole(plan)
         sent, edits, room = self._shortened(plan)
         is_turn = _is_summary_a_turn(sent)
         summary = summary or self._summary(plan, room - is_turn * MESSAGE_TOKENS)
@@ -140,16 +140,25 @@ class Fitter:
         made = tuple(edit for edit in edits if edit.number)
         return Fitted(conversation, plan, made, before, after, is_new_cut=is_new)
 
+    def _whole(self, plan: Plan) -> Fitted:
+        """Send all units that are planned, with long results shortened."""
+        history, before = self._history, plan.num_tokens
+        num_messages = history.borders[plan.num_units]
+        edit = self._compress(range(num_messages))
+        conversation = history.conversation
+        if edit.number:
+            conversation = replace(conversation, messages=tuple(map(history.sent_first, range(num_messages))))
+        elif num_messages < len(history.messages):
+            conversation = replace(conversation, messages=history.messages[:num_messages])
+        edits = (edit,) if edit.number else ()
+        return Fitted(conversation, plan, edits, before, before - edit.cleared_tokens, is_new_cut=False)
+
     def before_cut(self, plan: Plan) -> Conversation | None:
         """Give the chat as it was sent before the last cut, up to the last answer; None: there was none."""
         before = self._planner.before_cut(plan)
         if before.num_units <= before.num_away:
             return None
-        if before.leaves_out:
-            return self.fit(before).conversation
-        return replace(
-            self._history.conversation, messages=self._history.messages[: self._history.borders[before.num_units]]
-        )
+        return self.fit(before).conversation
 
     def lacks_summary(self, plan: Plan) -> bool:
         """Whether a summary of the last cut is wanted and is not remembered."""
@@ -173,11 +182,12 @@ class Fitter:
 
     def _shortened(self, plan: Plan) -> tuple[dict[int, Message], list[Edit], int]:
         """Give what is sent without results and documents, by message, the edits, and the tokens that quotes may take."""
-        sent = {index: message for unit in self._units(plan) for index, message in enumerate(unit.messages, unit.start)}
-        edits = [self._clear(plan, sent), self._stub(plan, sent)]
+        borders = (range(unit.start, unit.start + len(unit.messages)) for unit in self._units(plan))
+        sent = {index: self._history.sent_first(index) for index in chain.from_iterable(borders)}
+        compressed, cleared, stubbed = self._compress(sent), self._clear(plan, sent), self._stub(plan, sent)
         _, away_tokens = self._size_away(plan)
-        freed = sum(edit.cleared_tokens for edit in edits) + away_tokens
-        return sent, edits, min(freed, plan.quote_tokens)
+        freed = cleared.cleared_tokens + stubbed.cleared_tokens + away_tokens  # the same until the next cut
+        return sent, [compressed, cleared, stubbed], min(freed, plan.quote_tokens)
 
     def _units(self, plan: Plan) -> Sequence[Unit]:
         """Give those that are sent."""
@@ -185,13 +195,19 @@ class Fitter:
         pinned = [] if plan.pinned is None else [units[plan.pinned]]
         return [*pinned, *units[plan.num_away : plan.num_units]]
 
+    def _compress(self, sent: Collection[int]) -> Edit:
+        """Tell which of the messages that are sent were shortened from the beginning."""
+        shortened = self._history.shortened
+        saved = [shortened[index].saved_tokens for index in sent] if self._history.shortens else []
+        return Edit("compress_tool_results", sum(map(bool, saved)), sum(saved))
+
     def _clear(self, plan: Plan, sent: dict[int, Message]) -> Edit:
         number = freed = 0
         for index in sorted(plan.cleared & sent.keys()):
-            content = sent[index].content
+            content = self._history.messages[index].content
             text = "\n".join(texts_of(content))
             instead = cleared_result(self._history.tool_names.get(index, ""), text, self._count(text))
-            gain = self._shorten(index, _with_one_text(content, instead), sent)
+            gain = self._shorten(index, with_one_text(content, instead), sent)
             number += gain > 0
             freed += gain
         return Edit("clear_tool_results", number, freed)
@@ -200,10 +216,17 @@ class Fitter:
         number = freed = 0
         for index in sorted({place.message for place in plan.stubbed} & sent.keys() - plan.cleared):
             documents = self._stubbed(plan, index)
-            gain = self._shorten(index, _without(sent[index].content, documents), sent)
+            gain = self._shorten(index, self._with_stubs(index, documents), sent)
             number += len(documents) if gain else 0
             freed += gain
         return Edit("stub_documents", number, freed)
+
+    def _with_stubs(self, index: int, documents: Sequence[Document]) -> Content:
+        content = self._history.messages[index].content
+        if not self._history.shortened[index].text:
+            return _without(content, documents)
+        text = "\n".join(texts_of(content))
+        return with_one_text(content, stub(documents[0].place.document, text, self._count(text)))
 
     def _shorten(self, index: int, content: Content, sent: dict[int, Message]) -> int:
         """Send another content, unless it takes as much. Returns: the tokens that it takes less."""
@@ -228,24 +251,16 @@ class Fitter:
             if not unit.is_of_user or unit.start < self._history.units[plan.question].start:
                 continue
             budget = min(self._planner.passage_tokens, left)
-            key = b"passages%d" % budget + self._key(plan) + self._digests[unit.start - self._history.num_head + 1]
+            key = b"passages %d " % budget + self._key(plan) + self._digests[unit.start - self._history.num_head + 1]
             text = self._texts.find(key)
             if text is None:
                 archive = archive or self._find_archive(self._key(plan), partial(self._left_out, plan))
-                text = archive.passages(self._question(unit.start, plan), budget)
+                text = archive.passages(self._history.question_of(unit.start, plan.stubbed), budget)
                 self._texts.keep(key, text)
             if text and self._cost(text) <= left:
                 left -= self._cost(text)
                 found[unit.start] = text
         return found, room - left
-
-    def _question(self, index: int, plan: Plan) -> str:
-        """Give what a user asks, without the documents that are not sent."""
-        texts = texts_of(self._history.messages[index].content)
-        for document in self._stubbed(plan, index):
-            text = texts[document.place.text]
-            texts[document.place.text] = f"{text[: document.start]}\n\n{text[document.stop :]}"
-        return asked_in("\n\n".join(texts))
 
     def _summary(self, plan: Plan, room: int) -> Summary:
         """Find or write what stands in the place of the turns that are put away; empty: nothing does."""
@@ -274,7 +289,7 @@ class Fitter:
 
     def _size_away(self, plan: Plan) -> tuple[int, int]:
         """Count the messages in whose place the summary stands, and their tokens."""
-        borders, sizes = self._history.borders, self._history.sizes
+        borders, sizes = self._history.borders, self._history.sizes_as_they_came
         pinned = range(0) if plan.pinned is None else range(borders[plan.pinned], borders[plan.pinned + 1])
         num_tokens = plan.num_away_tokens - sum(sizes[index] for index in pinned)
         return borders[plan.num_away] - borders[0] - len(pinned), num_tokens
@@ -286,8 +301,11 @@ class Fitter:
         return [index for index in range(borders[0], borders[plan.num_away]) if index not in pinned]
 
     def _left_out(self, plan: Plan) -> list[tuple[str, str]]:
-        """Give everything that is not sent, in the order of the history."""
+        """Give everything that is not sent as it came, up to the last cut, in the order of the history."""
+        borders = self._history.borders
+        until_cut = range(borders[plan.num_away], borders[plan.cut_at])
         whole = {*self._away(plan), *plan.cleared}
+        whole.update(index for index in until_cut if self._history.shortened[index].text)
         found: list[tuple[str, str]] = []
         for index in sorted(whole.union(place.message for place in plan.stubbed)):
             texts = texts_of(self._history.messages[index].content)
@@ -304,13 +322,6 @@ class Fitter:
 def _is_summary_a_turn(sent: Mapping[int, Message]) -> bool:
     """Whether it is a turn of its own, or a part of the first one that is sent: templates want roles to alternate."""
     return next(iter(sent.values())).role != "user"
-
-
-def _with_one_text(content: Content, text: str) -> Content:
-    """Put one text in the place of all; what is no text stays."""
-    if not isinstance(content, tuple):
-        return text
-    return (text_part(text), *(part for part in content if part["type"] != "text"))
 
 
 def _without(content: Content, documents: Sequence[Document]) -> Content:

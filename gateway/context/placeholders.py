@@ -11,6 +11,8 @@ from gateway.context.chunks import letter_end
 _FIRST_BYTES = 60
 """Of UTF-8: about as many tokens in every script."""
 _MAX_NAME_CHARS = 40
+GAP = "[…]"
+"""Where something was left out of a quote."""
 _FENCE = "```"
 _RUNS = re.compile(r"`{3,}")
 _SUMMARY_HEADER = "[Summary of earlier turns of this chat, which are left out]"
@@ -18,8 +20,13 @@ _SUMMARY_HEADER = "[Summary of earlier turns of this chat, which are left out]"
 
 def cleared_result(tool: str, text: str, num_tokens: int) -> str:
     """Say what a tool returned once."""
-    of_whom = f" of {_one_line(tool[:_MAX_NAME_CHARS])}" if tool else ""
-    return f"[The result{of_whom} is no longer here: {num_tokens} tokens, beginning with {_first_words(text)}]"
+    return f"[The result{_of(tool)} is no longer here: {num_tokens} tokens, beginning with {_first_words(text)}]"
+
+
+def shortened_result(tool: str, parts: str, num_left_out: int) -> str:
+    """Quote parts of what a tool returned, with `GAP` between them; say how many tokens the rest has."""
+    header = f"[Parts of the result{_of(tool)}: {num_left_out} tokens are left out, where {GAP} stands]"
+    return f"{header}\n{quoted('result', parts)}"
 
 
 def stub(document: str, text: str, num_tokens: int) -> str:
@@ -50,6 +57,10 @@ def quoted(label: str, text: str) -> str:
     fence = "`" * max(len(_FENCE), longest + 1)
     inner = text.lstrip("\r\n").rstrip()
     return f"{fence}{label}\n{inner}\n{fence}\n"
+
+
+def _of(tool: str) -> str:
+    return f" of {_one_line(tool[:_MAX_NAME_CHARS])}" if tool else ""
 
 
 def _first_words(text: str) -> str:

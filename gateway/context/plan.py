@@ -7,7 +7,7 @@ between nothing that was sent before changes. Whoever sends the same history get
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
@@ -72,12 +72,17 @@ class Planner:
         """For each user's turn behind a cut."""
         self.summary_tokens = 0 if policy.summary == "off" else int(policy.summary_share * left)
         self.is_summary_by_model = policy.summary == "model"
-        self._looked_at, self._long = range(0), list[int]()  # messages, and those of them with documents
-        self.fingerprint = blake2b(repr((policy, room)).encode(), digest_size=16).digest()
+        self._looked_at, self._long = range(0), list[int]()  # messages, and those of them with documents, of one pass
+        told = replace(
+            policy, high=1.0, low=1.0, cut_above=0, summary_timeout_seconds=1.0
+        )  # of which the marks are left
+        deciding = repr((self._high, self._low, told)).encode()
+        self.fingerprint = blake2b(deciding, digest_size=16).digest()
         """Of all that a plan follows from beside the history."""
 
     def plan(self, start: Plan = Plan(), stop: int | None = None) -> Plan:
         """Go through the history, from what is planned already to its end, or so many units."""
+        self._looked_at, self._long = range(0), []
         history, units, plan = self._history, self._history.units, start
         stop = len(units) if stop is None else stop
         came, sent = plan.num_tokens, plan.num_sent_tokens
@@ -85,8 +90,7 @@ class Planner:
             came = sent = history.head_tokens
         passages = self._passages_size(plan)
         for index in range(start.num_units, stop):
-            size = self._size_as_it_came(index)
-            came, sent = came + size, sent + size
+            came, sent = came + self._size_as_it_came(index), sent + self._size_as_sent_first(index)
             if plan.leaves_out and self._history.is_of_user(index):
                 passages += self.passage_tokens
             if sent + passages > self._high and is_request_point(units, index):
@@ -122,7 +126,14 @@ class Planner:
         return self.passage_tokens * (num_questions + (plan.pinned is not None and plan.pinned >= plan.question))
 
     def _size_as_it_came(self, index: int) -> int:
-        return sum(self._history.sizes[message] for message in self._messages_of(index))
+        return self._total(self._history.sizes_as_they_came, index)
+
+    def _size_as_sent_first(self, index: int) -> int:
+        return self._total(self._history.sizes, index)
+
+    def _total(self, sizes: Sequence[int], index: int) -> int:
+        start, stop = self._borders[index], self._borders[index + 1]
+        return sizes[start] if stop == start + 1 else sum(sizes[start:stop])
 
     def _unit_size(self, plan: Plan, index: int) -> int:
         return sum(self._message_size(plan, message) for message in self._messages_of(index))
@@ -153,6 +164,8 @@ class Planner:
         """Forget the places of what is not sent at all any more, so that a plan stays small."""
         pinned = range(0) if plan.pinned is None else self._messages_of(plan.pinned)
         start = self._sent_messages(plan).start
+        if not plan.cleared and not plan.stubbed:
+            return plan
         return replace(
             plan,
             cleared=frozenset(index for index in plan.cleared if index >= start or index in pinned),
@@ -173,7 +186,7 @@ class Planner:
         results = [index for index in self._results(plan) if index not in plan.cleared]
         gains = {index: self._message_size(plan, index) - PLACEHOLDER_TOKENS for index in results}
         candidates = [index for index in results if gains[index] > 0]
-        if sum(gains[index] for index in candidates) < self._policy.clear_at_least:
+        if not candidates or sum(gains[index] for index in candidates) < self._policy.clear_at_least:
             return plan
         cleared, gained = set(plan.cleared), 0
         for index in candidates:
@@ -198,6 +211,8 @@ class Planner:
                 break
             stubbed.add(document.place)
             gained += document.num_tokens - PLACEHOLDER_TOKENS
+        if not gained:
+            return plan
         return replace(plan, stubbed=frozenset(stubbed), num_sent_tokens=plan.num_sent_tokens - gained)
 
     def _documents(self, plan: Plan) -> Iterator[Document]:

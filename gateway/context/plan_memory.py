@@ -53,13 +53,14 @@ class PlanMemory:
 def _ends(history: History) -> Iterator[int]:
     """Give, from the last one backward, the numbers of messages that an earlier request may have had.
 
-    A request ends where an answer comes next: there its last turn is whole, and it was cut where it would be cut today.
+    A request ends where an answer comes next: there its last turn is whole, and it was cut where it would be cut today. One
+    that ended with the beginning of an answer was not cut there, and would be where another answer follows.
     """
     messages = history.messages
     yield len(messages)
     num_looks = 1
     for end in range(len(messages) - 1, history.num_head, -1):
-        if messages[end].role == "assistant":
+        if messages[end].role == "assistant" and messages[end - 1].role != "assistant":
             yield end
             num_looks += 1
             if num_looks == _MAX_LOOKS:

@@ -27,13 +27,13 @@ class ContextPolicy:
     clear_at_least: int = 512
     """Tool results are cleared only where this much goes in all: an edit costs the cache all that stands behind it."""
     exclude_tools: tuple[str, ...] = ()
-    """Names of tools whose results are never cleared."""
+    """Names of tools whose results are never cleared nor compressed."""
     document_tokens: int = 1000
     """A text of a user or a tool that is longer is a document, of which passages are given."""
     passage_share: float = 0.2
     """Share of the low watermark that the passages for one question may take."""
     keep_units: int = 6
-    """The last turns are never summarized."""
+    """The last turns are summarized only where no other step brings a chat under the low watermark."""
     summary: Literal["extractive", "model", "off"] = "extractive"
     """Who writes what stands in the place of older turns."""
     summary_share: float = 0.1

@@ -17,13 +17,15 @@ def still_too_long(error: ContextLengthError, fitted: Fitted, count: Counter) ->
     last_turn = sum(sent.sizes[sent.borders[starts[-1] if starts else 0] :])
     text = (
         f"{error}; the context policy is on and left about {fitted.tokens_after} of {fitted.tokens_before} tokens: it "
-        f"never cuts system messages and tools, here about {sent.head_tokens}, nor the question of the last turn, "
-        f"which has about {last_turn}"
+        f"never cuts system messages and tools, here about {sent.head_tokens}, nor the last turn, which has "
+        f"about {last_turn}"
     )
     return ContextLengthError(text, param=error.param)
 
 
 def could_be_cut(error: ContextLengthError) -> ContextLengthError:
     """Name what would help."""
-    text = f"{error}; the context policy, which leaves out what is old, is off for this request: see --context-policy"
+    text = (
+        f"{error}; the context policy, which leaves out what is old, is not on for this request: see --context-policy"
+    )
     return ContextLengthError(text, param=error.param)

@@ -70,7 +70,7 @@ def admin_router(
     add_block_routes(router, backend, recent, records)
     add_explain_route(router, reports, recent)
     add_savings_route(router, accounting)
-    add_normalize_route(router, dry_run, backend.model_info)
+    add_normalize_route(router, dry_run, backend.model_info, store)
     if store is not None:
         add_usage_route(router, store, limiter, backend)
         add_tenant_routes(router, store)

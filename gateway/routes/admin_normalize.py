@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter
@@ -14,9 +16,10 @@ from starlette.requests import Request
 from gateway.admin_wire import Body, read_body
 from gateway.backends.base import ModelInfo
 from gateway.dry_run import DryRun, DryRunRequest
-from gateway.errors import InvalidRequestError, shown
+from gateway.errors import InvalidRequestError, NotFoundError, shown
 from gateway.normalize.registry import Choice
 from gateway.normalize.rule import Mode
+from gateway.storage.store import Store
 
 Json = dict[str, Any]
 
@@ -62,10 +65,15 @@ class NormalizeBody(Body):
         return DryRunRequest(self.body, self.endpoint, self.tenant, Mode(self.mode), self.history, choices)
 
 
-def add_normalize_route(router: APIRouter, dry_run: DryRun, model_info: Callable[[], ModelInfo]) -> None:
-    """Add the route."""
+def add_normalize_route(
+    router: APIRouter, dry_run: DryRun, model_info: Callable[[], ModelInfo], store: Store | None
+) -> None:
+    """Add the route; where a tenant is known by a name, it is meant."""
 
     @router.post("/normalize")
     async def normalize(request: Request) -> Json:
         wanted = (await read_body(request, NormalizeBody)).request()
+        with suppress(NotFoundError):  # any other label will do
+            if store is not None:
+                wanted = replace(wanted, tenant=(await store.tenants.find(wanted.tenant)).id)
         return await asyncio.to_thread(dry_run.run, wanted, model_info())

@@ -120,7 +120,7 @@ def create_upstream_app(
     dashboard = Dashboard(authenticator, Sessions(settings.admin_key), store)
     routes = [*UpstreamSystemRoutes(pool, authenticator, metrics).routes(), *dashboard.routes()]
     admin = _admin_router(dashboard.access, modes, limit_book, limiter, store)
-    add_normalize_route(admin, DryRun(modes, renderer), lambda: model)
+    add_normalize_route(admin, DryRun(modes, renderer), lambda: model, store)
     add_upstream_route(admin, pool, books.foresight if books else None)
     if books is not None:
         add_explain_route(admin, reports, books.recent)

@@ -55,6 +55,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "file": (
         {"messages": [{"role": "user", "content": [{"type": "file", "file": {}}]}]},
+        "messages[0].content[0].file.file_id",
+    ),
+    "file-of-nobody": (
+        {"messages": [{"role": "assistant", "content": [{"type": "file", "file": {}}]}]},
         "messages[0].content[0].type",
     ),
 }

@@ -53,8 +53,8 @@ def fit(conversation: Conversation, room: int = 1000, policy: ContextPolicy = PO
     return ContextEditor(estimated_tokens, TurnMemory()).edit(conversation, policy, room, "t")
 
 
-def size(conversation: Conversation) -> int:
-    measured = History(conversation, estimated_tokens, document_tokens=10**9)
+def size(conversation: Conversation, document_tokens: int = 10**9) -> int:
+    measured = History(conversation, estimated_tokens, document_tokens=document_tokens)
     return measured.head_tokens + sum(measured.sizes[measured.num_head :])
 
 
@@ -118,7 +118,7 @@ def test_head_is_untouched_and_what_is_kept_is_the_same(before: Conversation, ro
 @given(ANY_HISTORIES, ROOMS)
 def test_it_is_never_longer_and_what_is_told_adds_up(before: Conversation, room: int) -> None:
     fitted = fit(before, room)
-    assert fitted.tokens_before == size(before)
+    assert fitted.tokens_before == size(before, POLICY.document_tokens)
     assert size(fitted.conversation) <= fitted.tokens_after <= fitted.tokens_before
     assert sum(edit.cleared_tokens for edit in fitted.edits) == fitted.tokens_before - fitted.tokens_after
     assert fitted.edits or fitted.conversation == before

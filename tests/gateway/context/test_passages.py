@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from gateway.context.bm25 import Bm25
 from gateway.context.documents import asked_in
 from gateway.context.passages import Archive, Passage, printed
-from gateway.context.words import Words
+from gateway.context.words import MAX_KNOWN, Words
 from tests.gateway.context.facts import documents, facts
 
 WORDS = st.lists(st.sampled_from(["a", "b", "gate", "code", "7391"]), max_size=12)
@@ -159,3 +159,12 @@ def test_a_question_that_was_asked_before_answers_nothing() -> None:
 )
 def test_what_is_asked(text: str, expected: str) -> None:
     assert asked_in(text) == expected
+
+
+def test_words_are_kept_up_to_a_bound_and_stay_the_same() -> None:
+    words = Words()
+    text = " ".join(f"x{number}" for number in range(MAX_KNOWN + 10)) + " " + 100 * "y"
+    assert words.of(text) == Words().of(text)
+    assert words.num_known == MAX_KNOWN
+    assert words.of("x1") == ["x1", "x", "1"]
+    assert words.num_known == 1

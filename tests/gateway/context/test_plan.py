@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.context.history import History
+from gateway.context.history import MESSAGE_TOKENS, History
 from gateway.context.plan import Plan, Planner
 from gateway.context.policy import ContextPolicy
 from gateway.conversation import Conversation
@@ -137,3 +137,31 @@ def test_ten_thousand_turns_are_planned() -> None:
     plan = plan_of(history(*turns, user("and?")))
     assert plan.num_units == 10_001
     assert plan.num_away > 9_900
+
+
+def test_what_is_left_of_a_document_that_was_estimated_takes_what_it_has() -> None:
+    """A long text is counted by samples: the whole one and the document in it by others."""
+
+    def sampled(text: str) -> int:
+        return len(text) // 4 if len(text) < 400 else len(text) // 8 + len(text) % 97
+
+    text = f"Look at this.\n\n{words(3000)}\n\nWho is right?"
+    measured = History(history(user(text)), sampled, document_tokens=300)
+    (document,) = measured.documents_of(1)
+    rest = sampled(text[: document.start]) + sampled(text[document.stop :])
+    assert measured.sizes[1] == MESSAGE_TOKENS + document.num_tokens + rest
+
+
+def test_planner_gives_the_same_when_it_plans_again() -> None:
+    """As it does to tell what was sent before the last cut."""
+    turns = [
+        message
+        for number in range(14)
+        for message in (user(f"see\n\n{words(260, number)}\n\nwhy?"), answer(words(30, number)))
+    ]
+    conversation, policy = history(*turns, user("and?")), replace(POLICY, clear_at_least=100_000)
+    again = planner_of(conversation, policy)
+    plan = again.plan()
+    assert plan.cut_at
+    assert again.before_cut(plan) == planner_of(conversation, policy).before_cut(plan)
+    assert again.size(again.before_cut(plan)) == again.measured(again.before_cut(plan))

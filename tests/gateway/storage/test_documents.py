@@ -220,3 +220,13 @@ async def test_dry_run_tells_which_documents_a_body_has_and_where_they_stand(gat
     assert gateway.backend.requests[-1].token_ids.tolist() == answer["token_ids"]
     wrong = await gateway.admin.post("/normalize", json={"body": naming("file-abc")})
     assert (wrong.status_code, wrong.json()["error"]["param"]) == (404, "body.messages[0].content[0].file.file_id")
+
+
+async def test_dry_run_takes_a_tenant_by_its_name(gateway: Gateway) -> None:
+    made = (await gateway.admin.post("/tenants", json={"name": "acme"})).json()
+    await register(gateway, "tariff", text=TARIFF, scope="acme")
+    for tenant in ("acme", made["id"]):
+        answer = await gateway.admin.post("/normalize", json={"body": naming("tariff"), "tenant": tenant})
+        assert [entry["name"] for entry in answer.json()["documents"]] == ["tariff"], tenant
+    nobody = await gateway.admin.post("/normalize", json={"body": naming("tariff"), "tenant": "any label"})
+    assert nobody.status_code == 404
