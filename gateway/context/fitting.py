@@ -253,7 +253,7 @@ class Fitter:
             if not unit.is_of_user or unit.start < self._history.units[plan.question].start:
                 continue
             budget = min(self._planner.passage_tokens, left)
-            key = b"passages%d" % budget + self._key(plan) + self._digests[unit.start - self._history.num_head + 1]
+            key = b"passages %d " % budget + self._key(plan) + self._digests[unit.start - self._history.num_head + 1]
             text = self._texts.find(key)
             if text is None:
                 archive = archive or self._find_archive(self._key(plan), partial(self._left_out, plan))

@@ -193,3 +193,18 @@ async def test_summary_that_is_too_long_ends_with_a_sentence() -> None:
     summary: Summary = await chat.writer.write(lacks, chat.ask)
     assert summary.text.endswith(".")
     assert lacks.max_tokens / 2 < count(summary.text) <= lacks.max_tokens
+
+
+@pytest.mark.parametrize("num_words", [1, 20])
+async def test_passages_are_the_same_whether_tokens_were_counted_before_or_not(num_words: int) -> None:
+    """They have the room that the summary leaves, and quotes leave another one."""
+    long_question = "and what of amber? " + words(2100, 7)
+    chat = history(*LONG.messages[:-1], user(long_question))
+    sent = []
+    for is_counted_before in (False, True):
+        gateway = Chat(words(num_words, 3) + ".", document_tokens=10**6)
+        if is_counted_before:
+            gateway.editor.edit(chat, gateway.policy, ROOM, "t")
+        sent.append((await gateway.send(chat)).conversation)
+        assert gateway.asked
+    assert sent[0] == sent[1]
