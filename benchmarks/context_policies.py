@@ -23,8 +23,8 @@ class Sent:
     """A prompt, and what must be the same for the next one to begin with it."""
 
     prompt: RenderedPrompt
-    cut: object = None
-    """Equal where nothing was cut in between; None: nothing is promised."""
+    is_cut: bool | None = None
+    """Whether the chat was cut at this request; if not, it begins with the last one's prompt. None: that is not promised."""
 
 
 class Policy(Protocol):
@@ -48,7 +48,7 @@ class NoPolicy:
     def prompt(self, conversation: Conversation, window: int) -> Sent | None:
         """See `Policy`."""
         prompt = self._renderer.render(conversation, tenant="")
-        return Sent(prompt, cut=0) if len(prompt.token_ids) <= room_of(window, None) else None
+        return Sent(prompt, is_cut=False) if len(prompt.token_ids) <= room_of(window, None) else None
 
 
 class _Dropping:
@@ -147,7 +147,7 @@ class Ours:
             fitted = self._editor.edit(conversation, self._policy, tried, "benchmark")
             prompt = self._renderer.render(fitted.conversation, tenant="")
             if len(prompt.token_ids) <= room_of(window, None):
-                return Sent(prompt, cut=(tried, fitted.plan.cut_at))
+                return Sent(prompt, is_cut=fitted.is_new_cut)
         return None
 
 

@@ -100,8 +100,8 @@ class Replay:
         self._tokenizer = tokenizer
         self._window = window
         self._pools = [_pool(_UNLIMITED), _pool(num_blocks)]
-        self._last: dict[int, tuple[object, list[bytes]]] = {}
-        """By chat: the last cut, and the digests of the last prompt's blocks."""
+        self._last: dict[int, list[bytes]] = {}
+        """By chat: the digests of the last prompt's blocks."""
 
     def play(self, chats: Sequence[Chat]) -> Tally:
         """Let all chats take turns, request by request."""
@@ -131,15 +131,14 @@ class Replay:
         hits = [_serve(pool, token_ids, answer_ids) for pool in self._pools]
         self.tally.hit_tokens += hits[0]
         self.tally.hit_tokens_small += hits[1]
-        if sent.cut is None:
+        if sent.is_cut is None:
             return
-        cut, before = self._last.get(number, (sent.cut, []))
-        digests = _digests(token_ids)
-        if cut != sent.cut:
+        digests, before = _digests(token_ids), self._last.get(number, [])
+        if sent.is_cut:
             self.tally.num_cuts += 1
         elif digests[: len(before)] != before:
             self.tally.changed_prefixes += 1
-        self._last[number] = sent.cut, digests
+        self._last[number] = digests
 
 
 def _order(chats: Sequence[Chat]) -> Iterator[tuple[int, Chat, int]]:

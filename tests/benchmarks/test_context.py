@@ -58,7 +58,7 @@ def test_a_prefix_that_changes_is_seen(renderer: PromptRenderer, tokenizer: Toke
     class Wanders(SlidingWindow):
         def prompt(self, conversation: Conversation, window: int) -> Sent | None:
             sent = super().prompt(conversation, window)
-            return sent and Sent(sent.prompt, cut=0)
+            return sent and Sent(sent.prompt, is_cut=False)
 
     chat = replace(CHATS[1], messages=CHATS[1].messages[:44])
     tally = play(Wanders(renderer), renderer, tokenizer, [chat])
