@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from gateway.context.editor import ContextEditor, room_of, rooms_of
+from gateway.context.editor import ContextEditor
 from gateway.context.estimate import TokenCounter
 from gateway.context.policy import ContextPolicy
+from gateway.context.rooms import room_of, rooms_of
 from gateway.context.units import Unit, borders_of, units_of
 from gateway.conversation import Conversation, Message
 from gateway.normalize.memory import TurnMemory

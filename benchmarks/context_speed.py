@@ -18,10 +18,11 @@ from typing import Any
 
 from benchmarks.context_texts import Writer
 from benchmarks.machine import describe
-from gateway.context.editor import ContextEditor, room_of
+from gateway.context.editor import ContextEditor
 from gateway.context.estimate import TokenCounter
-from gateway.context.fitting import Fitted
+from gateway.context.fitted import Fitted
 from gateway.context.policy import ContextPolicy
+from gateway.context.rooms import room_of
 from gateway.conversation import Conversation, Message
 from gateway.normalize.memory import TurnMemory
 from gateway.tokenizer import Tokenizer

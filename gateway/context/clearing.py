@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from gateway.context.fitting import Edit
+from gateway.context.fitted import Edit
 from gateway.context.history import History
 from gateway.context.placeholders import cleared_result
 from gateway.context.units import Counter, Unit, is_request_point

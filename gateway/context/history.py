@@ -141,10 +141,9 @@ class History:
     def question_of(self, index: int, without: Collection[Place]) -> str:
         """Give what a user asks, without some documents."""
         texts = texts_of(self.messages[index].content)
-        for document in self.documents_of(index):
-            if document.place in without:
-                text = texts[document.place.text]
-                texts[document.place.text] = f"{text[: document.start]}\n\n{text[document.stop :]}"
+        for document in self.documents_at(index, without):
+            text = texts[document.place.text]
+            texts[document.place.text] = f"{text[: document.start]}\n\n{text[document.stop :]}"
         return asked_in("\n\n".join(texts))
 
     def documents_of(self, index: int) -> Sequence[Document]:
@@ -153,6 +152,10 @@ class History:
         if found is None:
             found = self._documents[index] = tuple(self._documents_of(index))
         return found
+
+    def documents_at(self, index: int, places: Collection[Place]) -> list[Document]:
+        """Give those of a message's documents that stand at some places."""
+        return [document for document in self.documents_of(index) if document.place in places]
 
     def _shortened(self, index: int) -> Shortened:
         message = self.messages[index]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.context.fitting import Fitted
+from gateway.context.fitted import Fitted
 from gateway.context.history import History
 from gateway.context.units import Counter
 from gateway.errors import ContextLengthError

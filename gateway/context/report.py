@@ -7,7 +7,7 @@ from typing import Any
 
 from gateway.context import clearing, thoughts
 from gateway.context.clearing import Cleared
-from gateway.context.fitting import Edit, Fitted
+from gateway.context.fitted import Edit, Fitted
 from gateway.normalize.rule import Mode
 
 Json = dict[str, Any]

@@ -13,11 +13,12 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from gateway.context.asked import ContextAsked
 from gateway.context.clearing import Cleared
-from gateway.context.editor import ContextEditor, room_of, rooms_of
-from gateway.context.fitting import Fitted
+from gateway.context.editor import ContextEditor
+from gateway.context.fitted import Fitted
 from gateway.context.policy import ContextPolicy
 from gateway.context.refusal import could_be_cut
 from gateway.context.report import ContextReport
+from gateway.context.rooms import room_of, rooms_of
 from gateway.context.rule import context_policy_in
 from gateway.context.summary import Lacks, Summary
 from gateway.conversation import Conversation

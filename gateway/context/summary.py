@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from gateway.conversation import Conversation
 
 if TYPE_CHECKING:
-    from gateway.context.fitting import Fitted
+    from gateway.context.fitted import Fitted
 
 Fallback = Literal["timed_out", "failed"]
 """Why the model did not write what it was to write."""

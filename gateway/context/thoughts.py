@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gateway.context.clearing import Cleared
-from gateway.context.fitting import Edit
+from gateway.context.fitted import Edit
 from gateway.context.units import Counter
 from gateway.conversation import Conversation, Message
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gateway.context.compression import WHOLE, Result, shorten
 from gateway.context.editor import ContextEditor
 from gateway.context.estimate import estimated_tokens
-from gateway.context.fitting import Fitted
+from gateway.context.fitted import Fitted
 from gateway.context.placeholders import GAP
 from gateway.context.policy import ContextPolicy
 from gateway.conversation import Conversation, Message, text_part, texts_of

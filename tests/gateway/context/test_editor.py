@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 from gateway.context.archives import Archives
 from gateway.context.editor import ContextEditor
-from gateway.context.fitting import Fitted
+from gateway.context.fitted import Fitted
 from gateway.context.policy import ContextPolicy
 from gateway.conversation import Conversation, Message
 from gateway.normalize.memory import TurnMemory

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gateway.context.chunks import splits_letter
 from gateway.context.editor import ContextEditor
 from gateway.context.estimate import estimated_tokens
-from gateway.context.fitting import Fitted
+from gateway.context.fitted import Fitted
 from gateway.context.history import History
 from gateway.context.policy import ContextPolicy
 from gateway.conversation import Content, Conversation, Message, texts_of

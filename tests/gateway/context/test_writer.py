@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 from gateway.context.editor import ContextEditor
-from gateway.context.fitting import Fitted
+from gateway.context.fitted import Fitted
 from gateway.context.policy import ContextPolicy
 from gateway.context.summary import Lacks, Summary
 from gateway.context.writer import Said, SummaryWriter
