@@ -62,9 +62,16 @@ class TurnMemory:
         with self._lock:
             return self._find(scope, key)
 
-    def keep(self, scope: str, key: bytes, value: object) -> None:
-        """Remember a value, in the place of an older one. It must not change from now on."""
-        num_bytes = ENTRY_BYTES + size_of(value)
+    def keep(self, scope: str, key: bytes, value: object, *, num_bytes: int | None = None) -> None:
+        """Remember a value, in the place of an older one. It must not change from now on.
+
+        Args:
+            scope: whose it is.
+            key: by which it is found.
+            value: what it is.
+            num_bytes: that it takes; None: what its fields take.
+        """
+        num_bytes = ENTRY_BYTES + (size_of(value) if num_bytes is None else num_bytes)
         with self._lock:
             self._put(scope, key, value, num_bytes)
 
