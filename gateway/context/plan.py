@@ -66,6 +66,7 @@ class Planner:
         self._history = history
         self._borders = history.borders
         self._policy = policy
+        self._room = room
         self._high, self._low = policy.watermarks(room, history.head_tokens)
         left = self._low - history.head_tokens
         self.passage_tokens = int(policy.passage_share * left)
@@ -76,7 +77,7 @@ class Planner:
         told = replace(
             policy, high=1.0, low=1.0, cut_above=0, summary_timeout_seconds=1.0
         )  # of which the marks are left
-        deciding = repr((self._high, self._low, told)).encode()
+        deciding = repr((room, self._high, self._low, told)).encode()
         self.fingerprint = blake2b(deciding, digest_size=16).digest()
         """Of all that a plan follows from beside the history."""
 
@@ -93,10 +94,15 @@ class Planner:
             came, sent = came + self._size_as_it_came(index), sent + self._size_as_sent_first(index)
             if plan.leaves_out and self._history.is_of_user(index):
                 passages += self.passage_tokens
-            if sent + passages > self._high and is_request_point(units, index):
+            needs_cut = sent + passages > self._high
+            if needs_cut and (is_request_point(units, index) or self._is_too_long(index, sent + passages)):
                 plan = self._cut(replace(plan, num_units=index + 1, num_sent_tokens=sent))
                 sent, passages = plan.num_sent_tokens, self._passages_size(plan)
         return replace(plan, num_units=stop, num_tokens=came, num_sent_tokens=sent)
+
+    def _is_too_long(self, index: int, size: int) -> bool:
+        """Whether what ends with the beginning of an answer must be cut all the same."""
+        return index + 1 == len(self._history.units) and size > self._room
 
     def before_cut(self, plan: Plan) -> Plan:
         """Plan as it was before the last cut, up to the last answer: what was sent and said, and is likely cached."""

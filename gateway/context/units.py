@@ -46,8 +46,8 @@ def units_of(messages: Sequence[Message], borders: Sequence[int]) -> Sequence[Un
 def is_request_point(units: Sequence[Unit], index: int) -> bool:
     """Whether a request could have ended with a unit: an answer comes next, or nothing.
 
-    A last message of the assistant is the beginning of an answer, which comes back as a part of it.
+    With an assistant's message it does not: what ends a request so is the beginning of an answer, and comes back as a part
+    of it; and where one follows another, nobody asked in between.
     """
-    if index + 1 < len(units):
-        return units[index + 1].messages[0].role == "assistant"
-    return units[index].messages[-1].role != "assistant"
+    is_answer_next = index + 1 == len(units) or units[index + 1].messages[0].role == "assistant"
+    return is_answer_next and units[index].messages[-1].role != "assistant"

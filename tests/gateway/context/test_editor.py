@@ -79,10 +79,15 @@ def test_request_that_ended_where_no_answer_comes_leaves_nothing_behind(ends: tu
 
 def test_beginning_of_an_answer_that_another_one_follows_leaves_nothing_behind() -> None:
     turns = (user(words(1800)), answer(words(600)), answer("so"), user("and?"))
-    warm = editor()
+    warm, before = editor(), tuple[Message, ...]()
     for number in range(1, len(turns) + 1):
         conversation = history(*turns[:number])
-        assert fit(warm, conversation) == fit(editor(), conversation)
+        fitted = fit(warm, conversation)
+        assert fitted == fit(editor(), conversation)
+        sent = fitted.conversation.messages
+        assert fitted.is_new_cut or sent[: len(before)] == before
+        before = sent
+    assert fitted.is_new_cut
 
 
 def test_what_was_planned_is_not_planned_again() -> None:
