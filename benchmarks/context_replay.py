@@ -101,7 +101,7 @@ class Replay:
         self._window = window
         self._pools = [_pool(_UNLIMITED), _pool(num_blocks)]
         self._last: dict[int, list[bytes]] = {}
-        """By chat: the digests of the last prompt's blocks."""
+        """By chat: the digests of the last prompt's blocks, up to where its answer begins."""
 
     def play(self, chats: Sequence[Chat]) -> Tally:
         """Let all chats take turns, request by request."""
@@ -138,7 +138,7 @@ class Replay:
             self.tally.num_cuts += 1
         elif digests[: len(before)] != before:
             self.tally.changed_prefixes += 1
-        self._last[number] = digests
+        self._last[number] = digests[: max(0, len(token_ids) - _ENDING_TOKENS) // BLOCK_SIZE]
 
 
 def _order(chats: Sequence[Chat]) -> Iterator[tuple[int, Chat, int]]:
@@ -161,6 +161,10 @@ def _serve(pool: ShadowIndex[None], token_ids: TokenArray, answer_ids: TokenArra
         return 0
     pool.extend(prompt, answer_ids.tolist(), None)
     return hit.num_cached_tokens
+
+
+_ENDING_TOKENS = 8
+"""Where an answer begins, which is tokenized otherwise with some answers, as with calls."""
 
 
 def _digests(token_ids: TokenArray) -> list[bytes]:
