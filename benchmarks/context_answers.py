@@ -31,7 +31,7 @@ def answers(seed: int, renderer: PromptRenderer, tokenizer: Tokenizer) -> None:
         ("sliding window", SlidingWindow(renderer), _WINDOW),
         ("ours", Ours(renderer, tokenizer, ContextPolicy(), "ours"), _WINDOW),
     ]
-    asked = [entry for chat in make_chats(seed, _WINDOW, 1) for entry in _sample(chat, policies[0][1])]
+    asked = [entry for chat in make_chats(seed, _WINDOW, 2) for entry in _sample(chat, policies[0][1])]
     print(f"\nanswers of the model to {len(asked)} late questions, window {_WINDOW:,}, {_MAX_TOKENS} tokens each")
     print(f"{'':16}{'mean prompt':>12}{'in prompt':>11}{'in answer':>11}")
     with Server() as server, httpx.Client(base_url=server.url, timeout=300) as client:
