@@ -20,7 +20,7 @@ from tests.support.server import Server
 _WINDOW = 2048
 """Of the policies; a whole chat may have as much as the model takes."""
 _MODEL_WINDOW = 8192
-_PER_FAMILY = 6
+_PER_CHAT = 3
 _MAX_TOKENS = 24
 
 
@@ -52,7 +52,7 @@ def answers(seed: int, renderer: PromptRenderer, tokenizer: Tokenizer) -> None:
 
 def _sample(chat: Chat, whole: Policy) -> Sequence[tuple[Conversation, str]]:
     """Take some of the last questions of a chat that the model can still be asked with all of it."""
-    return list(_fitting(chat, whole))[-_PER_FAMILY:]
+    return list(_fitting(chat, whole))[-_PER_CHAT:]
 
 
 def _fitting(chat: Chat, whole: Policy) -> Iterator[tuple[Conversation, str]]:
