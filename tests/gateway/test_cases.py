@@ -150,4 +150,5 @@ def test_negative_case_stays_apart_whatever_is_on(case: Case, tokens: Any) -> No
 
 
 def test_every_rule_decides_a_case() -> None:
-    assert {rule.name for rule in built_in_rules().rules} - {case.rule for case in CASES} == {"trim_end_of_system"}
+    names = {rule.name for rule in built_in_rules().rules if rule.rule_class is not RuleClass.CONTEXT}
+    assert names - {case.rule for case in CASES} == {"trim_end_of_system"}
