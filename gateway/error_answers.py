@@ -54,6 +54,7 @@ def error_response(method: str, path: str, error: Exception) -> Response:
 
 
 def _methods(routes: Sequence[BaseRoute], scope: Scope) -> set[str]:
-    """All that a path takes: the route that refuses names only its own."""
-    matching = (route for route in routes if isinstance(route, Route) and route.matches(scope)[0] is not Match.NONE)
-    return {method for route in matching for method in route.methods or ()}
+    """All that a path takes: the route that refuses names only its own. One of this very path beats one of many."""
+    matching = [route for route in routes if isinstance(route, Route) and route.matches(scope)[0] is not Match.NONE]
+    exact = [route for route in matching if "{" not in route.path]
+    return {method for route in exact or matching for method in route.methods or ()}
