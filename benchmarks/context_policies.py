@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -52,7 +53,7 @@ class NoPolicy:
         return Sent(prompt, is_cut=False) if len(prompt.token_ids) <= room_of(window, None) else None
 
 
-class _Dropping:
+class _Dropping(ABC):
     """Sends as many units as fit, chosen anew for each request."""
 
     name = ""
@@ -73,8 +74,9 @@ class _Dropping:
             spare += excess
         return None
 
+    @abstractmethod
     def _kept(self, units: Sequence[Unit], room: int) -> list[Unit] | None:
-        raise NotImplementedError
+        """Choose what is sent; None: nothing fits."""
 
     def _size(self, message: Message) -> int:
         """Exact but for what the template writes once."""
